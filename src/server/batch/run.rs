@@ -303,11 +303,11 @@ impl BatchRun {
     /// Returns the next line that has no result; `None` once the input has been read.
     async fn next_line(&mut self, reader: &mut LineReader) -> Result<Option<Line>, Stop> {
         while let Some((number, text)) = self.read(reader).await? {
+            // There may be millions of lines that are done or blank.
+            if number % 1_000 == 0 {
+                tokio::task::yield_now().await;
+            }
             if self.done.contains(number) {
-                // A batch that is taken over may have many of these.
-                if number % 1_000 == 0 {
-                    tokio::task::yield_now().await;
-                }
                 continue;
             }
             let Ok(line) = BatchLine::read(&text, &self.context.endpoint) else {

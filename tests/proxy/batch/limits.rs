@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const LINES: usize = 200_000;
 
-/// Behind a line that takes long, blank lines are read no further than others, and take no memory.
+/// Blank lines take no memory, also behind a line that takes long: they are one range of lines that are done.
 #[tokio::test]
 async fn fault_o37_blank_lines_take_no_memory() {
     let (gate, folder) = (Gate::default(), Folder::new());
