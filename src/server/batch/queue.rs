@@ -32,14 +32,17 @@ impl LineQueue {
     }
 
     pub(super) fn push(&mut self, line: Line) {
-        let lines = if line.attempts.is_some() { &mut self.tried } else { &mut self.untried };
-        lines.push_back(line);
+        self.of(&line).push_back(line);
     }
 
     /// Puts a line back that was taken, before all others.
     pub(super) fn put_back(&mut self, line: Line) {
-        let lines = if line.attempts.is_some() { &mut self.tried } else { &mut self.untried };
-        lines.push_front(line);
+        self.of(&line).push_front(line);
+    }
+
+    /// Returns the lines among which a line waits.
+    fn of(&mut self, line: &Line) -> &mut VecDeque<Line> {
+        if line.attempts.is_some() { &mut self.tried } else { &mut self.untried }
     }
 
     /// Removes the first line that may be sent now, if there is one. `target` gives what it would be sent to, and
