@@ -477,11 +477,7 @@ impl Pool {
             return (Arc::clone(&self.first), true);
         }
         let now = Instant::now();
-        let is_well = |upstream: &Upstream| {
-            upstream.config.weight > 0
-                && !upstream.is_down()
-                && matches!(upstream.availability(now), Availability::Good(_))
-        };
+        let is_well = |upstream: &Upstream| is_well(upstream, now);
         let mut serving = self.candidates(model, None, chance);
         if !serving.iter().any(|upstream| is_well(upstream)) {
             serving = self.serving(model);
@@ -506,10 +502,7 @@ impl Pool {
             return (ReadFor { upstream, model: first }, is_known);
         }
         let now = Instant::now();
-        let is_up = |upstream: &Upstream| upstream.config.weight > 0 && !upstream.is_down();
-        let is_well = |upstream: &Upstream| {
-            is_up(upstream) && matches!(upstream.availability(now), Availability::Good(_))
-        };
+        let is_well = |upstream: &Upstream| is_well(upstream, now);
         let found = |is_whole: bool, is_fit: &dyn Fn(&Upstream) -> bool| {
             targets.iter().find_map(|target| {
                 let mut fit = match is_whole {
@@ -690,11 +683,19 @@ impl Pool {
     }
 }
 
-/// Returns true if an upstream gets new requests: it is not left out, down, ejected or asking for a pause.
+/// Returns true if an upstream may get requests at all: it has a weight, and is not down.
+fn is_up(upstream: &Upstream) -> bool {
+    upstream.config.weight > 0 && !upstream.is_down()
+}
+
+/// Returns true if an upstream is up, and neither ejected nor asking for a pause.
+fn is_well(upstream: &Upstream, now: Instant) -> bool {
+    is_up(upstream) && matches!(upstream.availability(now), Availability::Good(_))
+}
+
+/// Returns true if an upstream is well, or is up and gets a trial request after an ejection.
 fn takes_requests(upstream: &Upstream, now: Instant) -> bool {
-    upstream.config.weight > 0
-        && !upstream.is_down()
-        && matches!(upstream.availability(now), Availability::Good(_) | Availability::Trial)
+    is_up(upstream) && matches!(upstream.availability(now), Availability::Good(_) | Availability::Trial)
 }
 
 /// Upstream chosen for a request, which counts as one of its requests under way until this is dropped.
