@@ -26,6 +26,14 @@ async fn gated(gate: &Gate) -> Engine {
     Engine::answering(move |attempt| echo_after(Script::new().wait(&held), attempt)).await
 }
 
+/// Opens the gate, and checks that all of these lines are then completed.
+async fn complete(gate: &Gate, world: &World, id: &str, lines: usize) {
+    gate.open();
+    let over = ended(world.proxy(), id).await;
+    let counts = format!(r#"{{"total":{lines},"completed":{lines},"failed":0}}"#);
+    assert_eq!(over["request_counts"], json(&counts), "{over}");
+}
+
 fn completed(batch: &Value) -> &Value {
     &batch["request_counts"]["completed"]
 }
@@ -56,16 +64,13 @@ async fn fault_o35_lines_give_way_to_clients() {
 #[tokio::test]
 async fn fault_o35_an_engine_gets_no_more_lines_than_allowed() {
     let gate = Gate::default();
-    let held = gate.clone();
-    let engine = Engine::answering(move |attempt| echo_after(Script::new().wait(&held), attempt));
-    let world = world(engine.await, "upstream_requests = 2\n").await;
+    let world = world(gated(&gate).await, "upstream_requests = 2\n").await;
     let proxy = world.proxy();
     let id = started(proxy, &(0..20).map(|n| line(&format!("n{n}"), "x")).collect::<String>()).await;
     world.engine.wait_attempts(2).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(world.engine.attempt_count(), 2);
-    gate.open();
-    assert_eq!(ended(proxy, &id).await["request_counts"], json(r#"{"total":20,"completed":20,"failed":0}"#));
+    complete(&gate, &world, &id, 20).await;
     world.end().await;
 }
 
@@ -92,9 +97,7 @@ async fn fault_o35_a_full_engine_holds_no_other_models_back() {
     let id = started(proxy, &[lines("busy", 0..40), lines("free", 0..40)].concat()).await;
     until_batch(proxy, &id, "past the busy lines", |batch| completed(batch) == 40).await;
     assert_eq!(world.attempt_counts(), [1, 40]);
-    gate.open();
-    let over = ended(proxy, &id).await;
-    assert_eq!(over["request_counts"], json(r#"{"total":80,"completed":80,"failed":0}"#), "{over}");
+    complete(&gate, &world, &id, 80).await;
     world.end().await;
 }
 
@@ -114,7 +117,7 @@ async fn fault_o35_an_engine_that_turns_lines_away_holds_no_other_models_back() 
     world.end().await;
 }
 
-/// Where a name stands for several models, those with room get the lines that are drawn for them.
+/// Lines that are drawn for a target with room pass those of the same name that wait for a full one.
 #[tokio::test]
 async fn fault_o35_a_full_target_leaves_the_lines_of_others() {
     let gate = Gate::default();
@@ -125,9 +128,7 @@ async fn fault_o35_a_full_target_leaves_the_lines_of_others() {
     // Of 60 lines about 30 are drawn for either one.
     until_batch(proxy, &id, "past the busy lines", |batch| completed(batch).as_u64() > Some(10)).await;
     assert_eq!(world.engine.attempt_count(), 1);
-    gate.open();
-    let over = ended(proxy, &id).await;
-    assert_eq!(over["request_counts"], json(r#"{"total":60,"completed":60,"failed":0}"#), "{over}");
+    complete(&gate, &world, &id, 60).await;
     world.end().await;
 }
 
@@ -142,9 +143,7 @@ async fn fault_o35_a_fallback_gives_no_room_beside_an_engine_that_answers() {
     world.engine.wait_attempts(1).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(world.attempt_counts(), [1, 0]);
-    gate.open();
-    let over = ended(proxy, &id).await;
-    assert_eq!(over["request_counts"], json(r#"{"total":8,"completed":8,"failed":0}"#), "{over}");
+    complete(&gate, &world, &id, 8).await;
     assert_eq!(world.attempt_counts(), [8, 0]);
     world.end().await;
 }
