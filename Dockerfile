@@ -11,7 +11,7 @@ WORKDIR /src
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends make && rm -rf /var/lib/apt/lists/*
 # A static binary cannot look up at run time whether libc has getrandom(2), and would open /dev/urandom instead: it is told.
-ENV CARGO_TERM_COLOR=never RUSTFLAGS="-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\""
+ENV CARGO_TERM_COLOR=never CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS="-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\""
 
 # With --target given, RUSTFLAGS do not reach build scripts and procedural macros, which must stay dynamic.
 RUN echo "$(uname -m)-unknown-linux-gnu" > /target-triple
