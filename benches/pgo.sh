@@ -12,6 +12,8 @@
 # builds with the same profile are equal.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=tests/setup.sh
+source tests/setup.sh
 
 triple=
 profile=
@@ -93,8 +95,7 @@ RUSTFLAGS="${RUSTFLAGS-} -Cprofile-generate=$counts" CARGO_TARGET_DIR=$target/pg
 counting=$target/pgo/${triple:-$host}/release/samewire
 
 # The load: benches/proxy.sh without nginx. The program that sends it needs no optimisation.
-load=$(RUSTFLAGS='' cargo build --profile demo --no-default-features --locked --bench proxy --message-format json |
-  sed -n 's/.*"name":"proxy".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+load=$(RUSTFLAGS='' bench_program proxy cargo test)
 mkdir -p target/bench
 ulimit -n "$(ulimit -H -n)"
 "$load" contest --quick --no-nginx --samewire "$counting" --json "$target/pgo/load.json" \

@@ -20,8 +20,12 @@
 #                                    installed, does not answer or cannot keep up is left out, with the reason
 #   benches/proxy.sh --no-samewire   nginx and the direct way only: what the measuring itself costs
 #   benches/proxy.sh --json FILE     the figures to another file; benches/plot.py draws them
+#
+# Takes samewire from $SAMEWIRE_BIN, or builds it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=tests/setup.sh
+source tests/setup.sh
 
 samewire=yes
 options=()
@@ -82,6 +86,10 @@ add_gateway() {
   options+=(--gateway "$name=$version=$venv/bin/$name")
 }
 
+# The load of a smoke run comes from a program that shares the build of the tests.
+build=(cargo bench)
+case " ${options[*]} " in *' --quick '*) build=(cargo test) ;; esac
+
 need nginx nginx-light
 if [ -n "$haproxy" ]; then
   need haproxy haproxy
@@ -93,9 +101,10 @@ fi
 target=${CARGO_TARGET_DIR:-target}
 mkdir -p target/bench
 if [ -n "$samewire" ]; then
-  cargo build --release --quiet
-  # The build of the benches below puts one with symbols in its place.
-  cp "$target/release/samewire" target/bench/samewire
+  if [ -z "${SAMEWIRE_BIN:-}" ]; then
+    cargo build --release --locked --quiet
+  fi
+  cp "${SAMEWIRE_BIN:-$target/release/samewire}" target/bench/samewire
   options+=(--samewire target/bench/samewire)
 fi
 for gateway in ${gateways[@]+"${gateways[@]}"}; do
@@ -107,9 +116,7 @@ for setting in ${settings[@]+"${settings[@]}"}; do
   chmod +x "$variant"
   options+=(--also "${setting%%=*}=$variant")
 done
-# Cargo puts a hash into the name of a bench's program and tells it only this way.
-program=$(cargo bench --bench proxy --no-run --message-format json |
-  sed -n 's/.*"name":"proxy".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+program=$(bench_program proxy "${build[@]}")
 
 # A process group of its own, so that whatever ends this script ends everything it started.
 set -m

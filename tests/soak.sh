@@ -24,13 +24,23 @@
 #   --seconds N      the length in seconds
 #   --lenient        for a machine that others use: tokens that come late fail nothing, the store may be slow at any time
 #   --json FILE      where the figures go
+#
+# Takes samewire from $SAMEWIRE_BIN, or builds it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# shellcheck source=tests/setup.sh
+source tests/setup.sh
+
 options=()
+# The load of a short run comes from a program that shares the build of the tests.
+build=(cargo bench)
 for word in "$@"; do
   case $word in
-    --quick) options+=(--seconds 25 --calm 8 --streams 100 --tokens 20-400 --trouble 4 --lenient) ;;
+    --quick)
+      build=(cargo test)
+      options+=(--seconds 25 --calm 8 --streams 100 --tokens 20-400 --trouble 4 --lenient)
+      ;;
     --churn) options+=(--streams 0 --whole 0 --background 0 --no-faults --tokens 20-400 --churn 500) ;;
     --stopped) options+=(--streams 200 --whole 0 --background 0 --no-faults --stopped 1000) ;;
     --idle) options+=(--streams 0 --whole 0 --background 0 --no-faults --idle 50) ;;
@@ -42,16 +52,13 @@ done
 # Each stream is a socket of its client's, two of samewire's, and one of its engine's.
 ulimit -n "$(ulimit -H -n)"
 
-target=${CARGO_TARGET_DIR:-target}
-cargo build --release --locked --quiet
-# Cargo puts a hash into the name of a bench's program and tells it only this way.
-program=$(cargo bench --locked --bench soak --no-run --message-format json |
-  sed -n 's/.*"name":"soak".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+[[ ${SAMEWIRE_BIN:-} ]] || cargo build --release --locked --quiet
+program=$(bench_program soak "${build[@]}")
 
 # A process group of its own, so that whatever ends this script ends everything it started.
 set -m
 mkdir -p target/soak
-"$program" --samewire "$target/release/samewire" ${options[@]+"${options[@]}"} </dev/null &
+"$program" --samewire "$(samewire_binary)" ${options[@]+"${options[@]}"} </dev/null &
 soak=$!
 trap 'kill -- "-$soak" 2>/dev/null || true' EXIT
 trap 'exit 130' INT TERM
