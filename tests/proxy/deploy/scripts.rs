@@ -28,7 +28,7 @@ fn a_run_that_a_signal_ends_has_failed() {
         let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("PATH"));
         // The caller may have ignored signals, and a shell cannot trap signals that were ignored at its start.
         let mut run = Command::new("env")
-            .args(["--default-signal", "bash", "tests/run.sh", "fast"])
+            .args(["--default-signal", "bash", "tests/run.sh"])
             .current_dir(root())
             .env("PATH", path)
             .stdin(Stdio::null())
