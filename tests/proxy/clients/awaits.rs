@@ -15,17 +15,21 @@ const MOST: usize = 500;
 /// Number of complete answers after which the exchange counts as explored: its last await is then passed.
 const BEHIND: usize = 8;
 
-const CONFIG: &str = "[timeouts]\nfirst_token = 0.3\npool_idle = 0.3\n[retry]\nbudget_per_second = 1000\n\
-                      [health]\ninterval = 60\ndown_after = 100000";
+const CONFIG: &str = "[retry]\nbudget_per_second = 1000\n[health]\ninterval = 60\ndown_after = 100000";
+/// Seconds in which an engine that answers has begun to, also on a busy machine.
+const ENOUGH: f32 = 10.0;
 const MS: Duration = Duration::from_millis(1);
 
-/// Returns a setup with one worker thread, so that the order of events is that of the tasks.
-fn setup() -> Setup {
-    Setup::new().allow_errors().args(&["--threads", "1", "--store", "memory"]).config(CONFIG)
+/// Returns a setup with one worker thread, so that the order of events is that of the tasks. An engine has
+/// `first_token` seconds for its first word.
+fn setup(first_token: f32) -> Setup {
+    let times = format!("[timeouts]\nfirst_token = {first_token}\npool_idle = 0.3");
+    let setup = Setup::new().allow_errors().args(&["--threads", "1", "--store", "memory"]);
+    setup.config(&times).config(CONFIG)
 }
 
-async fn alone(script: impl Fn(&Attempt) -> Script + Send + Sync + 'static) -> World {
-    let world = World::start(Engine::answering(script).await, setup()).await;
+async fn alone(first_token: f32, script: impl Fn(&Attempt) -> Script + Send + Sync + 'static) -> World {
+    let world = World::start(Engine::answering(script).await, setup(first_token)).await;
     world.wait_until_up().await;
     world
 }
@@ -86,7 +90,7 @@ fn paced() -> Script {
 
 #[tokio::test]
 async fn leaving_at_any_wait_of_a_stream() {
-    let world = alone(|_| paced()).await;
+    let world = alone(ENOUGH, |_| paced()).await;
     for pieces in [false, true] {
         let waits = explored(&world, 200, pieces, |_| Request::stream("")).await;
         assert!(waits >= 5, "{waits}: each event is waited for");
@@ -97,7 +101,7 @@ async fn leaving_at_any_wait_of_a_stream() {
 #[tokio::test]
 async fn leaving_at_any_wait_of_a_whole_answer() {
     const BODY: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"whole"},"finish_reason":"stop"}]}"#;
-    let world = alone(|_| Script::new().sleep(MS * 3).json("200 OK", BODY)).await;
+    let world = alone(ENOUGH, |_| Script::new().sleep(MS * 3).json("200 OK", BODY)).await;
     explored(&world, 200, true, |_| Request::plain("")).await;
     world.end().await;
 }
@@ -118,7 +122,7 @@ async fn leaving_at_any_wait_of_a_second_attempt() {
         };
         engines.push(Engine::answering(script).await);
     }
-    let world = World::fleet(engines, setup(), &[]).await;
+    let world = World::fleet(engines, setup(ENOUGH), &[]).await;
     world.wait_until_up().await;
     explored(&world, 200, false, |waits| Request::stream(&format!(r#","user":"{waits}""#))).await;
     world.end().await;
@@ -126,7 +130,7 @@ async fn leaving_at_any_wait_of_a_second_attempt() {
 
 #[tokio::test]
 async fn leaving_at_any_wait_for_an_engine_that_says_nothing() {
-    let world = alone(|_| Script::new().head_sse().hang()).await;
+    let world = alone(0.1, |_| Script::new().head_sse().hang()).await;
     explored(&world, 504, false, |_| Request::stream("")).await;
     world.end().await;
 }
@@ -135,7 +139,7 @@ async fn leaving_at_any_wait_for_an_engine_that_says_nothing() {
 #[tokio::test]
 async fn leaving_at_any_wait_of_a_response() {
     let count = AtomicUsize::new(0);
-    let world = alone(move |_| {
+    let world = alone(ENOUGH, move |_| {
         // A record can be stored only once under the id of its answer.
         let id = format!("chatcmpl-{}", count.fetch_add(1, Ordering::Relaxed));
         let piece = |text: &str| chunk(&id, &format!(r#"{{"content":"{text}"}}"#), "null");

@@ -378,7 +378,8 @@ async fn keepalives_of_readers_come_as_often_as_is_said() {
 #[tokio::test]
 async fn the_flush_timeout_bounds_the_last_write() {
     let script = Script::new().head_sse().role().then(Step::Flood { events: 2000, size: 16 * 1024 }).hang();
-    for (flush, least, most) in [("0.2", 0, 1_000), ("2", 1_800, 5_000)] {
+    // The default is 3 s.
+    for (flush, least) in [("0.1", 0), ("1", 900)] {
         let engine = Engine::script(script.clone()).await;
         let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
         let setup = setup.config(&format!("[timeouts]\nsettle = 0\ndrain = 0.1\nflush = {flush}"));
@@ -392,7 +393,7 @@ async fn the_flush_timeout_bounds_the_last_write() {
         samewire.signal("TERM");
         assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
         let took = start.elapsed().as_millis();
-        assert!((least..most).contains(&took), "flush = {flush}: {took} ms");
+        assert!((least..2_800).contains(&took), "flush = {flush}: {took} ms");
     }
 }
 

@@ -226,9 +226,9 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
     }
     let before = world.samewire.cpu();
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(3) {
+    while start.elapsed() < Duration::from_millis(1500) {
         assert_eq!(world.samewire.admin("/livez").await.head.status, 200, "operators are served");
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     // No descriptor is left to connect to the engine; this does not count against the engine.
     let mut first = waiting.remove(0);
@@ -238,9 +238,9 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
     let ready = world.samewire.admin("/readyz?verbose").await;
     assert_eq!(ready.head.status, 200, "{}", ready.text());
     let errors = world.samewire.metric("samewire_accept_errors_total").await;
-    assert!((3..100).contains(&errors), "{errors} tries in three seconds");
+    assert!((3..50).contains(&errors), "{errors} tries");
     let used = world.samewire.cpu() - before;
-    assert!(used < Duration::from_millis(600), "{used:?}");
+    assert!(used < Duration::from_millis(500), "{used:?}");
     // Running requests continue, and once there are descriptors again, waiting clients are served.
     gate.open();
     finish(stream).await;

@@ -22,7 +22,7 @@ async fn fault_u15_an_end_that_cannot_be_told() {
     for manner in [CloseKind::Fin, CloseKind::Rst] {
         let gate = Gate::default();
         let script = flood(400, 16 << 10).wait(&gate).close(manner);
-        let setup = Setup::new().allow_errors().config("[timeouts]\nclient_write_stall = 2");
+        let setup = Setup::new().allow_errors().config("[timeouts]\nclient_write_stall = 1.2");
         let world = World::start(Engine::script(script).await, setup).await;
         let mut client = Client::connect_narrow(world.proxy()).await;
         client.send(&Request::stream("").bytes()).await;
@@ -80,13 +80,13 @@ async fn fault_u40_an_answer_may_take_so_long_and_no_longer() {
         script.delta("{}", "null").chunk(": alive\n\n").sleep(Duration::from_millis(20))
     });
     for script in [words, hollow.hang()] {
-        let setup = Setup::new().allow_errors().config("[timeouts]\ntotal_stream = 1.5\ninter_token = 1");
+        let setup = Setup::new().allow_errors().config("[timeouts]\ntotal_stream = 0.9\ninter_token = 0.6");
         let world = World::start(Engine::script(script).await, setup).await;
         for request in [Request::stream(""), crate::responses::over_chat::prompt("m", r#","stream":true"#)] {
             let start = Instant::now();
             let answer = world.ask(&request).await;
             let took = start.elapsed();
-            assert!(took > Duration::from_millis(1_400) && took < Duration::from_secs(5), "{took:?}");
+            assert!(took > Duration::from_millis(850) && took < Duration::from_secs(5), "{took:?}");
             assert!(answer.text().contains("upstream_timeout"), "{:.300}", answer.text());
             assert!(!answer.text().contains("[DONE]"));
             assert_eq!(answer.ended, Ended::LastChunk);
@@ -169,7 +169,7 @@ async fn fault_u41_framing_that_lies_harms_nobody_else() {
                 true => Script::new().raw(bad.clone()),
                 false => good.clone(),
             });
-            let config = "[timeouts]\nfirst_token = 1\ninter_token = 1\ntotal_whole = 2";
+            let config = "[timeouts]\nfirst_token = 5\ninter_token = 0.5\ntotal_whole = 2";
             let world = World::start(engine.await, Setup::new().allow_errors().config(config)).await;
             let first = world.ask(&Request::plain(r#","user":"first""#)).await;
             // An answer that is complete by one of its lengths is read by that; the rest of the connection is

@@ -400,7 +400,7 @@ async fn an_upload_moves_only_before_it_has_begun() {
 async fn limits_of_uploads() {
     let sink = DiscardingEngine::start(UploadBehaviour::Takes).await;
     let config = format!(
-        "[limits]\nrelay_body_bytes = {}\n[timeouts]\nclient_body_idle = 0.5\nclient_body_total = 1",
+        "[limits]\nrelay_body_bytes = {}\n[timeouts]\nclient_body_idle = 0.3\nclient_body_total = 0.5",
         2 * MIB
     );
     let world = world(&sink, Setup::new().config(&config)).await;
@@ -420,7 +420,7 @@ async fn limits_of_uploads() {
     client.send(&head(Some(length)).head_bytes()).await;
     client.send(FRONT.as_bytes()).await;
     for _ in 0..15 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
         client.send(&[7; 10_000]).await;
     }
     assert_eq!(client.answer().await.head.status, 200);

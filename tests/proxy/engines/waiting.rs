@@ -38,9 +38,14 @@ fn url(socket: &Socket) -> String {
     format!("http://{address}")
 }
 
-/// Returns a setup with timeouts short enough for tests.
-fn short_timeouts() -> Setup {
-    Setup::new().allow_errors().config("[timeouts]\nconnect = 0.3\nfirst_token = 1\ninter_token = 1")
+/// Returns a setup in which an engine that says nothing is soon given up, before its first word and behind it.
+fn silence_is_short() -> Setup {
+    Setup::new().allow_errors().config("[timeouts]\nconnect = 0.3\nfirst_token = 0.4\ninter_token = 0.4")
+}
+
+/// Returns a setup in which an engine has time for its first word, and little between two of them.
+fn pauses_are_short() -> Setup {
+    Setup::new().allow_errors().config("[timeouts]\nfirst_token = 10\ninter_token = 0.5")
 }
 
 fn timed_out(answer: &Answer) {
@@ -77,7 +82,7 @@ async fn fault_u01_refused_connection() {
 #[tokio::test]
 async fn fault_u04_connect_that_hangs() {
     let (url, _held) = unanswered_address();
-    let world = World::start(Engine::script(Script::new()).await, short_timeouts().upstream(&url)).await;
+    let world = World::start(Engine::script(Script::new()).await, silence_is_short().upstream(&url)).await;
     let start = Instant::now();
     timed_out(&world.ask(&Request::stream("")).await);
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
@@ -86,12 +91,12 @@ async fn fault_u04_connect_that_hangs() {
 
 #[tokio::test]
 async fn fault_u06_no_head_ever() {
-    let world = World::start(Engine::script(Script::new().hang()).await, short_timeouts()).await;
+    let world = World::start(Engine::script(Script::new().hang()).await, silence_is_short()).await;
     for request in [Request::stream(""), Request::plain("")] {
         let start = Instant::now();
         timed_out(&world.ask(&request).await);
         let took = start.elapsed();
-        assert!(took > Duration::from_millis(900) && took < Duration::from_secs(3), "{took:?}");
+        assert!(took > Duration::from_millis(350) && took < Duration::from_secs(3), "{took:?}");
     }
     until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
     assert_eq!(world.engine.attempt_count(), 2, "a silent engine is not asked again");
@@ -162,7 +167,7 @@ async fn a_long_request_is_repeated_and_the_engine_read_on() {
 #[tokio::test]
 async fn fault_u08_role_and_nothing_more() {
     let world =
-        World::start(Engine::script(Script::new().head_sse().role().hang()).await, short_timeouts()).await;
+        World::start(Engine::script(Script::new().head_sse().role().hang()).await, silence_is_short()).await;
     timed_out(&world.ask(&Request::stream("")).await);
     assert_eq!(world.engine.attempt_count(), 1);
     world.end().await;
@@ -171,7 +176,7 @@ async fn fault_u08_role_and_nothing_more() {
 #[tokio::test]
 async fn fault_u09_silence_in_the_stream() {
     let script = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).hang();
-    let world = World::start(Engine::script(script).await, short_timeouts()).await;
+    let world = World::start(Engine::script(script).await, pauses_are_short()).await;
     let mut client = Client::connect(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
     assert_eq!(client.head().await.status, 200);
@@ -209,7 +214,7 @@ async fn fault_u09_comments_do_not_put_off_the_end_of_a_silent_stream() {
 #[tokio::test]
 async fn silence_after_the_finish_is_a_good_end() {
     let script = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).finish("stop").hang();
-    let world = World::start(Engine::script(script).await, short_timeouts()).await;
+    let world = World::start(Engine::script(script).await, pauses_are_short()).await;
     let answer = world.ask(&Request::stream("")).await;
     assert_eq!(answer.text(), Canonical::answer("a", 3).text());
     world.end().await;
@@ -219,7 +224,7 @@ async fn silence_after_the_finish_is_a_good_end() {
 async fn silence_within_a_whole_answer() {
     let script = Script::new()
         .raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{");
-    let world = World::start(Engine::script(script.hang()).await, short_timeouts()).await;
+    let world = World::start(Engine::script(script.hang()).await, silence_is_short()).await;
     timed_out(&world.ask(&Request::plain("")).await);
     world.end().await;
 }
@@ -228,7 +233,7 @@ async fn silence_within_a_whole_answer() {
 async fn fault_u10_comments_are_no_first_token() {
     let ping = |script: Script| script.chunk(": ping\n\n").sleep(Duration::from_millis(100));
     let script = (0..60).fold(Script::new().head_sse(), |script, _| ping(script)).hang();
-    let world = World::start(Engine::script(script).await, short_timeouts()).await;
+    let world = World::start(Engine::script(script).await, silence_is_short()).await;
     let start = Instant::now();
     timed_out(&world.ask(&Request::stream("")).await);
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
@@ -237,10 +242,10 @@ async fn fault_u10_comments_are_no_first_token() {
 
 #[tokio::test]
 async fn fault_u10_comments_keep_a_begun_stream_alive() {
-    let ping = |script: Script| script.chunk(": ping\n\n").sleep(Duration::from_millis(250));
+    let ping = |script: Script| script.chunk(": ping\n\n").sleep(Duration::from_millis(100));
     let begun = Script::new().head_sse().role().tok("a", 1, Duration::ZERO);
-    let script = (0..8).fold(begun, |script, _| ping(script)).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, short_timeouts()).await;
+    let script = (0..10).fold(begun, |script, _| ping(script)).finish("stop").done().end();
+    let world = World::start(Engine::script(script).await, pauses_are_short()).await;
     assert_eq!(world.ask(&Request::stream("")).await.text(), Canonical::answer("a", 1).text());
     world.end().await;
 }
@@ -248,8 +253,8 @@ async fn fault_u10_comments_keep_a_begun_stream_alive() {
 /// A slow whole answer is not silence: its limit is that of the first token.
 #[tokio::test]
 async fn slow_engine_within_its_time_is_served() {
-    let script = Script::new().sleep(Duration::from_millis(600)).json("200 OK", BODY);
-    let world = World::start(Engine::script(script).await, short_timeouts()).await;
+    let script = Script::new().sleep(Duration::from_millis(700)).json("200 OK", BODY);
+    let world = World::start(Engine::script(script).await, pauses_are_short()).await;
     assert_eq!(world.ask(&Request::plain("")).await.head.status, 200);
     world.end().await;
 }

@@ -190,7 +190,7 @@ async fn tls_says_what_is_spoken() {
 
 #[tokio::test]
 async fn fault_c07_slow_heads_of_http2() {
-    let world = world("[timeouts]\nclient_head = 0.5").await;
+    let world = world("[timeouts]\nclient_head = 0.3").await;
     let head = RawH2Client::head(1, &RawH2Client::fields(&Request::get("/v1/nothing")), true);
     let unended = frame(kinds::HEADERS, 1, 1, b"\0\x03abc\x01d");
     for (name, begun) in [("half", &head[..head.len() - 1]), ("few", &head[..5]), ("unended", &unended)] {
@@ -202,7 +202,7 @@ async fn fault_c07_slow_heads_of_http2() {
         let (code, _) = raw.read_to_end().await;
         assert_eq!(code, Some(ENHANCE_YOUR_CALM), "{name}");
         let took = start.elapsed();
-        assert!(took > Duration::from_millis(400) && took < Duration::from_secs(4), "{name}: {took:?}");
+        assert!(took > Duration::from_millis(250) && took < Duration::from_secs(4), "{name}: {took:?}");
     }
     // No settings after the preface, or half of the preface.
     for begun in ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "PRI * HTTP/2.0\r\n"] {
@@ -233,7 +233,7 @@ async fn fault_c07_slow_heads_of_http2() {
 #[tokio::test]
 async fn fault_c08_slow_bodies_of_http2() {
     let gate = Gate::default();
-    let setup = Setup::new().config("[timeouts]\nclient_head = 0.3\nclient_body_idle = 0.5");
+    let setup = Setup::new().config("[timeouts]\nclient_head = 0.2\nclient_body_idle = 0.3");
     let world = World::start(Engine::script(stream_until(&gate)).await, setup).await;
     let mut raw = RawH2Client::open(world.proxy()).await;
     raw.ask(1, &Request::stream("")).await;
@@ -248,7 +248,7 @@ async fn fault_c08_slow_bodies_of_http2() {
         let start = Instant::now();
         assert_eq!(raw.any_head().await, (stream, 408));
         let took = start.elapsed();
-        assert!(took > Duration::from_millis(400) && took < Duration::from_secs(4), "{took:?}");
+        assert!(took > Duration::from_millis(250) && took < Duration::from_secs(4), "{took:?}");
         // Late frames belong to no stream and do no harm.
         raw.send(&frame(kinds::DATA, 1, stream, b"}")).await;
     }
@@ -394,23 +394,23 @@ async fn fault_o25_a_bug_ends_one_stream_and_no_other() {
 #[tokio::test]
 async fn idle_connections_of_http2_are_closed() {
     let gate = Gate::default();
-    let setup = Setup::new().config("[timeouts]\nclient_idle = 1");
+    let setup = Setup::new().config("[timeouts]\nclient_idle = 0.6");
     let world = World::start(Engine::script(stream_until(&gate)).await, setup).await;
     let mut raw = RawH2Client::open(world.proxy()).await;
     raw.ask(1, &Request::stream("")).await;
     raw.read_until(1, "begun").await;
     // A long-running stream keeps the connection busy; a ping does not.
-    tokio::time::sleep(Duration::from_millis(1300)).await;
+    tokio::time::sleep(Duration::from_millis(800)).await;
     gate.open();
     raw.read_until(1, "[DONE]").await;
     let start = Instant::now();
     for _ in 0..5 {
         raw.send(&frame(kinds::PING, 0, 0, &[1; 8])).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(60)).await;
     }
     assert_eq!(raw.read_to_end().await, (Some(NO_ERROR), Hangup::Fin));
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(900) && took < Duration::from_secs(4), "{took:?}");
+    assert!(took > Duration::from_millis(500) && took < Duration::from_secs(4), "{took:?}");
     world.end().await;
 }
 
@@ -508,7 +508,7 @@ async fn fault_o01_http2_is_told_to_go_and_its_streams_end_as_they_should() {
 async fn fault_o02_streams_of_http2_are_told_at_the_deadline() {
     let engine = Engine::script(Script::new().head_sse().role().text("begun").hang()).await;
     let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
-    let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 0\ndrain = 1")).await;
+    let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 0\ndrain = 0.5")).await;
     let mut client = H2Client::open(samewire.proxy).await;
     let mut open = Vec::new();
     for _ in 0..3 {
@@ -525,6 +525,6 @@ async fn fault_o02_streams_of_http2_are_told_at_the_deadline() {
     assert!(client.closes().await);
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(900) && took < Duration::from_secs(4), "{took:?}");
+    assert!(took > Duration::from_millis(450) && took < Duration::from_secs(4), "{took:?}");
     until("the engine is let go", PATIENCE, || engine.active_generations() == 0).await;
 }

@@ -197,7 +197,7 @@ async fn error_after_a_timed_commit_is_in_the_stream() {
 
 #[tokio::test]
 async fn fault_u09_silence_in_the_stream() {
-    let setup = Setup::new().allow_errors().config("[timeouts]\ninter_token = 1");
+    let setup = Setup::new().allow_errors().config("[timeouts]\ninter_token = 0.4");
     let world = World::start(Engine::script(begun().hang()).await, setup).await;
     let folded = told(&world.ask(&stream("")).await);
     broke_off(&folded, "upstream_timeout", "silence");

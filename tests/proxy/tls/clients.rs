@@ -302,7 +302,8 @@ async fn fault_c26_disconnects_are_seen_through_tls() {
 #[tokio::test]
 async fn fault_c09_a_reader_that_stops_is_given_up_behind_tls_too() {
     let script = Script::new().head_sse().role().then(Step::Flood { events: 20_000, size: 2048 }).hang();
-    let secure = TlsWorld::start(Engine::script(script).await, "[timeouts]\nclient_write_stall = 1\n").await;
+    let secure =
+        TlsWorld::start(Engine::script(script).await, "[timeouts]\nclient_write_stall = 0.5\n").await;
     let mut stream = connect(secure.world.proxy(), &secure.authority.client(None)).await.unwrap();
     stream.write_all(&Request::stream("").bytes()).await.unwrap();
     until("the engine is let go", PATIENCE, || secure.world.engine.closed(0).is_some()).await;

@@ -178,14 +178,14 @@ async fn fault_u04_a_handshake_that_stalls() {
     });
     let trusted = Trusted::new();
     let setup =
-        Setup::new().config("[timeouts]\nhandshake = 1").upstream_at(&url, &trusted.line).allow_errors();
+        Setup::new().config("[timeouts]\nhandshake = 0.4").upstream_at(&url, &trusted.line).allow_errors();
     let world = World::start(engine().await, setup).await;
     for request in [Request::stream(""), Request::plain("")] {
         let start = Instant::now();
         let answer = world.ask(&request).await;
         assert_eq!(answer.failure(), (504, "server_error".into(), Some("upstream_timeout".into())));
         let took = start.elapsed();
-        assert!(took > Duration::from_millis(900) && took < Duration::from_secs(3), "{took:?}");
+        assert!(took > Duration::from_millis(350) && took < Duration::from_secs(3), "{took:?}");
     }
     held.abort();
     world.end().await;
