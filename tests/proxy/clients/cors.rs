@@ -319,7 +319,10 @@ async fn fault_c17b_the_list_decides_about_websockets_and_follows_a_reload() {
 async fn fault_c17b_the_admin_listener_answers_no_foreign_page() {
     let engine = Engine::script(Script::answer("a", 1)).await;
     let file = |hosts: &str| {
-        format!("[admin]\nhosts = [{hosts}]\n[[upstream]]\nurl = \"{}\"\nengine = \"vllm\"\n", engine.url())
+        format!(
+            "[timeouts]\nsettle = 0.1\n[admin]\nhosts = [{hosts}]\n[[upstream]]\nurl = \"{}\"\nengine = \"vllm\"\n",
+            engine.url()
+        )
     };
     let samewire = Samewire::start(&Setup::new().config(&file(""))).await;
     let own = format!("http://{}", samewire.admin);

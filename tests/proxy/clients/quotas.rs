@@ -254,7 +254,7 @@ async fn a_quota_outlives_the_process() {
     now().await;
     let folder = Folder::new();
     let keys = [entry(KEY, "requests_per_day = 3"), entry(OTHER, "tokens_per_month = 2000")].concat();
-    let setup = folder.setup().config(&keys);
+    let setup = folder.setup().config("[timeouts]\nsettle = 0").config(&keys);
     let mut world = World::start(Engine::script(costly(300, 900)).await, setup.clone()).await;
     for key in [KEY, OTHER] {
         assert_eq!(world.ask(&with(&Request::stream(""), key)).await.head.status, 200);
