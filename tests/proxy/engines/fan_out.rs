@@ -9,6 +9,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -632,18 +633,19 @@ async fn a_client_that_leaves_calls_all_of_them_off() {
 async fn each_choice_may_be_answered_elsewhere() {
     for how in ["reset", "refused", "overloaded"] {
         for is_stream in [true, false] {
-            let failed = Arc::new(Mutex::new(0));
+            let (has_failed, retried) = (Arc::new(AtomicBool::new(false)), Gate::default());
             let mut engines = Vec::new();
             for _ in 0..2 {
-                let failed = Arc::clone(&failed);
+                let (has_failed, retried) = (Arc::clone(&has_failed), retried.clone());
                 let answering = move |attempt: &Attempt| {
-                    let mut failed = failed.lock().expect("no panic");
-                    if choice_of(attempt) == 1 && *failed == 0 {
-                        *failed += 1;
-                        return broken(how, 1);
+                    if choice_of(attempt) == 1 {
+                        if !has_failed.swap(true, Ordering::SeqCst) {
+                            return broken(how, 1);
+                        }
+                        retried.open();
                     }
                     // The other choices wait for this one, so that nothing has been sent when it fails.
-                    let script = Script::new().sleep(Duration::from_millis(200));
+                    let script = Script::new().wait(&retried);
                     Script(script.0.into_iter().chain(good(attempt).0).collect())
                 };
                 engines.push(Engine::answering(answering).await);

@@ -263,23 +263,27 @@ async fn slow_engine_within_its_time_is_served() {
 async fn keepalive_comments_come_only_between_events() {
     let half = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"con"#;
     let other = "tent\":\"a.1 \"},\"finish_reason\":null}]}\n\n";
-    let script = Script::new()
-        .head_sse()
-        .role()
-        .tok("a", 1, Duration::ZERO)
-        .sleep(Duration::from_millis(1500))
-        .chunk(half)
-        .sleep(Duration::from_millis(1500))
-        .chunk(other)
-        .finish("stop")
-        .done()
-        .end();
+    let gates = [Gate::default(), Gate::default()];
+    let script = Script::new().head_sse().role().tok("a", 1, Duration::ZERO).wait(&gates[0]).chunk(half);
+    let script = script.wait(&gates[1]).chunk(other).finish("stop").done().end();
     let world = World::start(Engine::script(script).await, Setup::new().set("keepalive_seconds=1")).await;
-    let answer = world.ask(&Request::stream("")).await;
-    let comments = answer.text().matches(": keepalive\n\n").count();
-    assert!((2..=4).contains(&comments), "{comments} in {}", answer.text());
-    grammar(answer.text());
-    assert_eq!(answer.text().replace(": keepalive\n\n", ""), Canonical::answer("a", 2).text());
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    assert_eq!(client.head().await.status, 200);
+    let (mut text, mut gates) = (String::new(), gates.iter());
+    // One comes between two events, and one while half an event is there.
+    while let Some(event) = client.event().await {
+        if event == ": keepalive" {
+            if let Some(gate) = gates.next() {
+                gate.open();
+            }
+        }
+        text += &(event + "\n\n");
+    }
+    assert_eq!(client.ended(), Ended::LastChunk);
+    assert!(text.matches(": keepalive\n\n").count() >= 2, "{text}");
+    grammar(&text);
+    assert_eq!(text.replace(": keepalive\n\n", ""), Canonical::answer("a", 2).text());
     world.end().await;
 }
 
@@ -296,20 +300,27 @@ async fn zero_seconds_mean_no_keepalive() {
 #[tokio::test]
 async fn error_after_a_timed_commit_is_in_the_stream() {
     let refusal = r#"{"error":{"message":"too many","type":"TooManyRequests","param":null,"code":429}}"#;
-    let engine = Engine::answering(move |attempt| {
-        let late = Script::new();
-        match attempt.text() {
-            text if text.contains("late-status") => {
-                late.sleep(Duration::from_millis(1300)).json("429 Too Many Requests", refusal)
-            }
-            _ => late.head_sse().sleep(Duration::from_millis(1300)).ev(refusal).done().end(),
-        }
+    let committed = Gate::default();
+    let late = Script::new().wait(&committed).json("429 Too Many Requests", refusal);
+    let event = Script::new().head_sse().wait(&committed).ev(refusal).done().end();
+    let engine = Engine::answering(move |attempt| match attempt.text().contains("late-status") {
+        true => late.clone(),
+        false => event.clone(),
     });
     let world = World::start(engine.await, Setup::new().set("commit_after_seconds=1").allow_errors()).await;
+    let mut clients = Vec::new();
     for moment in ["late-status", "late-event"] {
-        let answer = world.ask(&Request::stream(&format!(r#","user":"{moment}""#))).await;
-        assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk), "{moment}");
-        let text = answer.text().replace(": keepalive\n\n", "");
+        let mut client = Client::connect(world.proxy()).await;
+        client.send(&Request::stream(&format!(r#","user":"{moment}""#)).bytes()).await;
+        clients.push((moment, client));
+    }
+    for (moment, client) in &mut clients {
+        assert_eq!(client.head().await.status, 200, "{moment}");
+    }
+    committed.open();
+    for (moment, client) in &mut clients {
+        let text = String::from_utf8(client.rest().await).expect("UTF-8").replace(": keepalive\n\n", "");
+        assert_eq!(client.ended(), Ended::LastChunk, "{moment}");
         let expected = Canonical::new().error_as("too many", "rate_limit_error", "\"rate_limit_exceeded\"");
         assert_eq!(text, expected.text(), "{moment}");
     }

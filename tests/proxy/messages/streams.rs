@@ -74,15 +74,28 @@ async fn the_first_events_come_with_the_first_token() {
 async fn pings_come_only_between_events() {
     let half = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"con"#;
     let other = "tent\":\"lo\"},\"finish_reason\":null}]}\n\n";
-    let pause = Duration::from_millis(1500);
-    let script = Script::new().head_sse().role().text("Hel").sleep(pause).chunk(half).sleep(pause);
+    let gates = [Gate::default(), Gate::default()];
+    let script = Script::new().head_sse().role().text("Hel").wait(&gates[0]).chunk(half).wait(&gates[1]);
     let script = script.chunk(other).finish("stop").done().end();
     let world = World::start(Engine::script(script).await, Setup::new().set("keepalive_seconds=1")).await;
-    let answer = world.ask(&stream("")).await;
-    let pings = answer.text().matches(&format!("{PING}\n\n")).count();
-    assert!((2..=4).contains(&pings), "{pings} in {}", answer.text());
-    assert!(!answer.text().contains("keepalive"));
-    assert_eq!(streamed(&answer)["content"][0]["text"], "Hello");
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&stream("").bytes()).await;
+    assert_eq!(client.head().await.status, 200);
+    let (mut text, mut gates) = (String::new(), gates.iter());
+    // One comes between two events, and one while half an event is there.
+    while let Some(event) = client.event().await {
+        if event == PING {
+            if let Some(gate) = gates.next() {
+                gate.open();
+            }
+        }
+        text += &(event + "\n\n");
+    }
+    assert_eq!(client.ended(), Ended::LastChunk);
+    assert!(text.matches(&format!("{PING}\n\n")).count() >= 2, "{text}");
+    assert!(!text.contains("keepalive"));
+    let folded = crate::messages::fold(&text).unwrap();
+    assert_eq!((folded.error, &folded.message["content"][0]["text"]), (None, &json!("Hello")));
     world.end().await;
 }
 
@@ -182,17 +195,30 @@ async fn fault_u08_u17_cut_before_anything_meaningful_is_an_http_error() {
 #[tokio::test]
 async fn error_after_a_timed_commit_is_in_the_stream() {
     let refusal = r#"{"error":{"message":"too many","type":"TooManyRequests","param":null,"code":429}}"#;
-    let late = Script::new().sleep(Duration::from_millis(1300));
-    for script in
-        [late.clone().json("429 Too Many Requests", refusal), late.head_sse().ev(refusal).done().end()]
-    {
-        let setup = Setup::new().set("commit_after_seconds=1").allow_errors();
-        let world = World::start(Engine::script(script).await, setup).await;
-        let folded = told(&world.ask(&stream("")).await);
+    let committed = Gate::default();
+    let late = Script::new().wait(&committed);
+    let scripts =
+        vec![late.clone().json("429 Too Many Requests", refusal), late.head_sse().ev(refusal).done().end()];
+    let setup = Setup::new().set("commit_after_seconds=1").allow_errors();
+    let world = World::start(Engine::in_turn(scripts).await, setup).await;
+    let mut clients = Vec::new();
+    for n in 1..=2 {
+        let mut client = Client::connect(world.proxy()).await;
+        client.send(&stream("").bytes()).await;
+        world.engine.wait_attempts(n).await;
+        clients.push(client);
+    }
+    for client in &mut clients {
+        assert_eq!(client.head().await.status, 200);
+    }
+    committed.open();
+    for mut client in clients {
+        let folded = crate::messages::fold(std::str::from_utf8(&client.rest().await).unwrap()).unwrap();
+        assert_eq!(client.ended(), Ended::LastChunk);
         assert_eq!(folded.error.unwrap()["error"]["type"], "rate_limit_error");
         assert_eq!(folded.message, Value::Null, "no message began");
-        world.end().await;
     }
+    world.end().await;
 }
 
 #[tokio::test]

@@ -226,7 +226,7 @@ async fn fault_u44_a_restart_of_the_only_engine() {
 #[tokio::test]
 async fn fault_o01_five_hundred_streams_end_and_nobody_is_turned_away() {
     const STREAMS: usize = 500;
-    const SETTLE: Duration = Duration::from_secs(4);
+    const SETTLE: Duration = Duration::from_secs(3);
     let gate = Gate::default();
     let (begun, end) = (gate.clone(), |script: Script| script.finish("stop").usage(3, 5).done().end());
     let engine = Engine::answering(move |attempt| match attempt.text().contains("long") {
@@ -241,7 +241,7 @@ async fn fault_o01_five_hundred_streams_end_and_nobody_is_turned_away() {
     });
     let engine = engine.await;
     let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
-    let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 4")).await;
+    let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 3")).await;
     let mut streams = Vec::new();
     for _ in 0..STREAMS {
         let mut client = Client::connect(samewire.proxy).await.with_patience(PATIENCE * 4);
@@ -251,21 +251,17 @@ async fn fault_o01_five_hundred_streams_end_and_nobody_is_turned_away() {
     until("all are begun", PATIENCE, || engine.attempt_count() == STREAMS).await;
     samewire.signal("TERM");
     let start = Instant::now();
-    let mut served = 0;
-    // 50 requests per second, well before the end of the settle time.
-    while start.elapsed() < SETTLE / 2 {
+    const SERVED: usize = 10;
+    for _ in 0..SERVED {
         let answer = Request::stream("").ask(samewire.proxy).await;
         assert_eq!(answer.text(), Canonical::answer("short", 3).text());
         assert_eq!(answer.head.header("connection"), Some("close"));
-        served += 1;
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     while TcpStream::connect(samewire.proxy).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let took = start.elapsed();
-    println!("{served} served, closed after {took:?}");
-    assert!(took >= SETTLE && served > 5, "{served} served in {took:?}");
+    assert!(took >= SETTLE, "{took:?}");
     assert!(samewire.running(), "streams run");
     gate.open();
     for mut stream in streams {
@@ -273,5 +269,5 @@ async fn fault_o01_five_hundred_streams_end_and_nobody_is_turned_away() {
         assert_eq!((answer.text(), answer.ended), (Canonical::answer("a", 7).text(), Ended::LastChunk));
     }
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
-    assert_eq!(engine.attempt_count(), STREAMS + served);
+    assert_eq!(engine.attempt_count(), STREAMS + SERVED);
 }
