@@ -235,7 +235,7 @@ async fn fault_c08_a_hundred_drips_cost_little() {
         clients.push(client);
     }
     let (cpu, start) = (world.samewire.cpu(), Instant::now());
-    for chunk in request.sent_body().chunks(6).take(30) {
+    for chunk in request.sent_body().chunks(6).take(20) {
         for client in &mut clients {
             client.send(chunk).await;
         }

@@ -95,10 +95,11 @@ async fn fault_c07_a_thousand_slow_heads_disturb_nobody() {
     world.end_without_checks();
 }
 
-const EVENTS: u64 = 3_200;
+/// Events of these answers of 26 MB, which is more than the sockets and buffers between engine and client hold.
+const EVENTS: u64 = 1_600;
 const SIZE: usize = 16 << 10;
 
-/// 40 clients, each with a 50 MB answer of which it reads only the beginning.
+/// 40 clients, each with a long answer of which it reads only the beginning.
 #[tokio::test]
 async fn fault_c09_many_stopped_readers_cost_little_and_are_given_up() {
     const READERS: usize = 40;

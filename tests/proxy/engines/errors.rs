@@ -578,10 +578,11 @@ async fn large_events_within_the_limit_pass() {
     world.end().await;
 }
 
-/// More bytes than the relay reads at once, all available already: the relay continues without another wakeup.
+/// More bytes than the relay reads at once (1 MiB), all available already: the relay continues without another
+/// wakeup.
 #[tokio::test]
 async fn large_whole_answers_do_not_stall() {
-    let text = "a".repeat(24 << 20);
+    let text = "a".repeat(12 << 20);
     let body = format!(
         r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}"}},"finish_reason":"stop"}}]}}"#
     );

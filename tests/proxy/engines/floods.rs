@@ -283,7 +283,7 @@ async fn fault_u48_large_events_cost_in_proportion() {
     assert!(large.len() > 2_900_000 && large.len() < 4 << 20, "{}", large.len());
     let small = heavy(2_200);
     // Without optimisation, a hundred of them would take a minute.
-    let (few, many) = if cfg!(debug_assertions) { (2, 10) } else { (20, 100) };
+    let (few, many) = if cfg!(debug_assertions) { (1, 5) } else { (20, 100) };
     let (one, other) = (large.clone(), small.clone());
     let engine = Engine::answering(move |attempt| {
         let times = |event: &str, count| {
@@ -450,7 +450,7 @@ async fn a_held_stream_is_kept_alive() {
     client.send(&request.bytes()).await;
     assert_eq!(client.head().await.status, 200);
     let start = Instant::now();
-    for _ in 0..3 {
+    for _ in 0..2 {
         loop {
             let event = client.event().await.expect("it is held open");
             if event == ": keepalive" {
@@ -459,7 +459,7 @@ async fn a_held_stream_is_kept_alive() {
         }
     }
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(2_500) && took < Duration::from_secs(8), "{took:?}");
+    assert!(took > Duration::from_millis(1_500) && took < Duration::from_secs(8), "{took:?}");
     client.leave(CloseKind::Fin);
     world.end().await;
 }

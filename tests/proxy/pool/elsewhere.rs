@@ -309,7 +309,8 @@ async fn fault_u43_a_large_body_goes_to_the_second_as_it_went_to_the_first() {
 /// The second engine gets the whole body, byte for byte, however much of it the first one has read.
 #[tokio::test]
 async fn fault_u43_what_one_has_read_of_a_body_the_other_gets_whole() {
-    for size in [1, 70_000, 3 << 20, 31 << 20] {
+    // The largest one is more than the kernel takes from samewire before the engine reads.
+    for size in [1, 70_000, 3 << 20, 12 << 20] {
         let text: String = (0..size as u64).map(|i| char::from(b'a' + (i * 7919 % 25) as u8)).collect();
         let more = format!(r#","stream_options":{{"include_usage":true}},"user":"{text}""#);
         let request = Request::stream(&more);
@@ -367,14 +368,14 @@ async fn fault_u22_refusals_count_for_nothing() {
         })
     };
     let world = fleet(vec![engine().await, engine().await], setup()).await;
-    for _ in 0..1000 {
+    for _ in 0..200 {
         assert_eq!(world.ask(&Request::stream(r#","user":"bad""#)).await.head.status, 400);
     }
     for _ in 0..20 {
-        is_good(&world, &Request::stream(""), "1", "after a thousand refusals").await;
+        is_good(&world, &Request::stream(""), "1", "after many refusals").await;
     }
     let shares = world.attempt_counts();
-    assert!(shares.iter().all(|share| *share > 400), "{shares:?}");
+    assert!(shares.iter().all(|share| *share > 60), "{shares:?}");
     world.end().await;
 }
 
