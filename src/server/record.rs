@@ -542,14 +542,10 @@ impl Drop for Record {
             ticket.charge(tokens, self.attempts > 0, self.app.store_handle.now());
         }
         self.app.requests.add(-1);
-        if let Some(gauge) = self.app.metrics.in_flight(self.route) {
-            gauge.add(-1);
-        }
         let total = self.started.elapsed();
         if let Some(recording) = self.recording.take() {
             recording.finish(self.outcome());
         }
-        self.log(total);
         self.app.metrics.finished(&Finished {
             route: self.route,
             status: self.status.unwrap_or(499),
@@ -566,9 +562,15 @@ impl Drop for Record {
             planning: self.planning,
         });
         self.end_entry(total);
+        // Whoever has read the line finds the request counted.
+        self.log(total);
         if let Some(trace) = self.trace.take() {
             let app = Arc::clone(&self.app);
             app.tracer.finished(&trace, |trace| self.trace_data(trace));
+        }
+        // Last: once no request is under way, each has been counted and logged.
+        if let Some(gauge) = self.app.metrics.in_flight(self.route) {
+            gauge.add(-1);
         }
     }
 }
