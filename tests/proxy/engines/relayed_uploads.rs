@@ -151,7 +151,10 @@ async fn take(stream: &mut TcpStream, first: Vec<u8>, head: &str, does: &UploadB
             }
             UploadBehaviour::Answers(most, answer) if taken >= *most => {
                 let _ = stream.write_all(answer.as_bytes()).await;
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                // A close with unread bytes is a reset, which would overtake the answer.
+                if !answer.is_empty() {
+                    tokio::time::sleep(PATIENCE).await;
+                }
                 return;
             }
             UploadBehaviour::Begins(most, answer) if taken >= *most && !paused => {

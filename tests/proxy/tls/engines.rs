@@ -339,7 +339,7 @@ async fn an_answer_that_comes_early_is_read() {
     let (url, _) = key_update_server(trusted.good().server(None), answer, false).await;
     let world =
         World::start(engine().await, Setup::new().upstream_at(&url, &trusted.line).allow_errors()).await;
-    let user = "x".repeat(20 << 20);
+    let user = "x".repeat(8 << 20);
     let answer = world.ask(&Request::plain(&format!(r#","user":"{user}""#))).await;
     assert_eq!(answer.head.status, 400, "{}", answer.text());
     assert_eq!(answer.fault().message, "too long");
