@@ -20,7 +20,7 @@ const BOUND: f64 = 20.0;
 /// Limit where each delta would be quick to read everything anew, by a search for the first byte of a marker.
 const BOUND_OF_FAST: f64 = 12.0;
 /// Measurements of a form before its ratio counts. The smallest is the one without disturbances.
-const TRIES: usize = 24;
+const TRIES: usize = 100;
 /// Text of one delta.
 const PIECE: &str = "twenty four letters each";
 
@@ -91,7 +91,7 @@ fn growth(time: impl Fn(usize) -> Duration, deltas: usize, bound: f64) -> f64 {
 }
 
 /// Returns the processor time of this thread.
-fn processor_time() -> Duration {
+pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
 }
