@@ -171,7 +171,7 @@ async fn fault_c24_a_connect_is_given_up_within_100_ms() {
 }
 
 async fn in_flight(samewire: &Samewire) -> bool {
-    let metrics = samewire.metrics().await;
+    let metrics = samewire.metrics_now().await;
     metrics.lines().any(|line| line.starts_with("samewire_requests_in_flight") && !line.ends_with(" 0"))
 }
 

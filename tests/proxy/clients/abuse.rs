@@ -220,6 +220,7 @@ async fn fault_c30_nearly_a_key_is_none() {
     }
     assert_eq!(bodies.len(), 1, "{bodies:?}");
     assert_eq!(world.engine.attempt_count(), 0);
+    world.samewire.finished(wrong.len() + 1).await;
     assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
     let (logs, metrics) = (world.samewire.logs().join("\n"), world.samewire.metrics().await);
     for text in ["1=1", "jndi", "passwd", "7*7"] {

@@ -376,13 +376,10 @@ async fn fault_c17b_the_admin_listener_answers_no_foreign_page() {
         let request = to("GET", "/readyz").without("host").header("host", host);
         assert_eq!(status(request).await, 200, "{host}");
     }
-    assert_eq!(
-        samewire.count_logged("samewire.monitoring.svc"),
-        0,
-        "the first refusal is told, and no other"
-    );
-    assert_eq!(samewire.count_logged("the admin listener refused a request"), 1);
     samewire.reconfigure(&file("\"Samewire.monitoring.svc\"")).await;
+    // The first refusal is told, and no other.
+    let told = samewire.logged("the admin listener refused a request", 1).await;
+    assert!(!told[0].contains("samewire.monitoring.svc"), "{told:?}");
     let scrape = to("GET", "/metrics").without("host").header("host", "samewire.monitoring.svc:9090");
     assert_eq!(status(scrape.clone()).await, 200);
     let page = scrape.header("origin", "https://samewire.monitoring.svc");

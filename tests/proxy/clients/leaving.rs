@@ -129,11 +129,9 @@ async fn fault_c24_disconnect_while_connecting() {
         World::start(Engine::script(Script::new()).await, Setup::new().upstream(&url).allow_errors()).await;
     let mut client = Client::connect(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
-    let admin = || async { world.samewire.metrics().await };
-    let start = Instant::now();
-    while !admin().await.lines().any(|l| l.starts_with("samewire_requests_in_flight") && !l.ends_with(" 0")) {
-        assert!(start.elapsed() < PATIENCE, "the request is never in flight");
-    }
+    let is_busy = |line: &str| line.starts_with("samewire_requests_in_flight") && !line.ends_with(" 0");
+    let in_flight = |metrics: &str| metrics.lines().any(is_busy);
+    world.samewire.metrics_when("the request is in flight", in_flight).await;
     let left = client.leave(CloseKind::Fin);
     until("the request is given up", PATIENCE, || {
         world.samewire.request_lines().iter().any(|line| line.contains(r#""end":"client_closed""#))
@@ -191,6 +189,7 @@ async fn fault_c24_c25_disconnects_are_no_failures_of_the_engine() {
         while cancels(&world).await < left {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    world.samewire.finished(left + 30).await;
     };
     within("each is counted", counted).await;
     assert_eq!(cancels(&world).await, left, "once");

@@ -123,7 +123,7 @@ async fn an_engine_says_what_it_is_before_it_is_asked_for_anything() {
         assert_eq!(info(&world).await, labels);
         probes(&world.engine, 5).await;
         assert_eq!(asked(&world.engine, "/version"), 1, "it is not asked again and again");
-        assert_eq!(world.samewire.count_logged(NEWS), 1);
+        world.samewire.logged(NEWS, 1).await;
         assert!(
             world.samewire.admin("/readyz").await.text().lines().eq(["ok"]),
             "operators who want more say so"
@@ -300,7 +300,8 @@ async fn another_version_under_the_same_address_is_noticed() {
     world.engine.set_route("/get_server_info", server_info("0.4.9", None, None));
     becomes(&world, &["engine=sglang", "version=0.4.9"]).await;
     probes(&world.engine, 5).await;
-    assert_eq!(world.samewire.count_logged(NEWS), 5, "each change once: {:#?}", world.samewire.logs());
+    // Each change once.
+    world.samewire.logged(NEWS, 5).await;
     world.end().await;
 }
 

@@ -364,7 +364,7 @@ async fn what_is_under_way_is_counted() {
     let head = client.head().await;
     assert_eq!(head.header("x-ratelimit-remaining-requests"), Some("1"), "it is one request");
     let figure = async |name: &str| -> i64 {
-        let metrics = world.samewire.metrics().await;
+        let metrics = world.samewire.metrics_now().await;
         let line = metrics.lines().find(|line| line.starts_with(name)).expect("the series");
         line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
     };

@@ -181,7 +181,7 @@ async fn late_system_messages_are_merged_where_the_template_refuses_them() {
         assert_eq!(attempts(&world.ask(&request).await), Some("1"));
         let all = world.engine.attempts();
         assert_eq!((all.len(), &all[4].body), (5, &request.sent_body().to_vec()));
-        until("a line for each request", PATIENCE, || world.samewire.request_lines().len() == 4).await;
+        world.samewire.finished(4).await;
         assert_eq!(counted(&world, "system_merged").await, 3);
         assert_eq!(
             world.samewire.count_logged("the engine refused a request and answers it in another form"),
@@ -307,6 +307,7 @@ async fn the_same_engine_is_asked_and_stays_well() {
     }
     let shares = world.attempt_counts();
     assert_eq!(shares.iter().sum::<usize>(), 22, "each of them has refused once: {shares:?}");
+    world.samewire.finished(20).await;
     assert_eq!(world.samewire.count_logged("ejected"), 0);
     world.end().await;
 }

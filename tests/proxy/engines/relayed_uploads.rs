@@ -249,8 +249,7 @@ async fn fault_c27b_two_hundred_megabytes_pass_in_bounded_memory() {
         assert!(sink.head().contains(&framing), "{}", sink.head());
         println!("grew by {most}");
         assert!(most < 8 * MIB as u64, "grew by {most}");
-        until("its line", PATIENCE, || world.samewire.request_lines().len() == 2).await;
-        let line = world.samewire.request_lines().pop().expect("a line");
+        let line = world.samewire.finished(2).await.remove(1);
         assert!(line.contains(&format!(r#""request_bytes":{length}"#)), "{line}");
         world.end().await;
     }
@@ -287,14 +286,9 @@ async fn a_slow_engine_slows_the_client_and_is_left_with_it() {
         let grown = world.samewire.rss().saturating_sub(before);
         assert!(grown < 8 * MIB as u64, "grew by {grown}");
         let left = client.leave(manner);
-        let logged = || world.samewire.request_lines().len() == 1;
-        until("it is noticed", PATIENCE, logged).await;
+        let line = world.samewire.finished(1).await.remove(0);
         let noticed = left.elapsed();
-        assert!(
-            noticed < Duration::from_millis(if cfg!(debug_assertions) { 1000 } else { 100 }),
-            "{noticed:?}"
-        );
-        let line = world.samewire.request_lines().pop().expect("a line");
+        assert!(noticed < SOON, "{noticed:?}");
         assert!(line.contains(r#""upstream":"#), "{line}");
         assert!(line.contains(r#""end":"client_closed""#) || manner == CloseKind::Fin, "{line}");
         gate.open();
@@ -484,6 +478,7 @@ async fn engines_of_http2_get_bodies_as_they_come() {
     }
     let grown = world.samewire.rss().saturating_sub(before);
     assert!(grown < 8 * MIB as u64, "grew by {grown}");
+    world.samewire.finished(2).await;
     assert!(!world.samewire.logs().join("\n").contains(KEY));
     world.end().await;
 }

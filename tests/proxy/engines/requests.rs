@@ -223,6 +223,7 @@ async fn fault_c20_text_of_the_body_never_becomes_a_header() {
     let attempt = world.engine.only();
     assert_eq!(attempt.header("x-injected"), None);
     assert_eq!(attempt.text(), body);
+    world.samewire.finished(1).await;
     let logs = world.samewire.logs();
     assert!(logs.iter().all(|line| !line.starts_with("x-injected") && line.starts_with('{')), "{logs:?}");
     world.end().await;

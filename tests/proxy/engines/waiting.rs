@@ -206,7 +206,7 @@ async fn fault_u09_comments_do_not_put_off_the_end_of_a_silent_stream() {
         .lines()
         .filter_map(|line| line.strip_prefix("samewire_inter_token_seconds_sum")?.split_once(' '));
     let sum: f64 = sums.next().and_then(|(_, sum)| sum.parse().ok()).expect("one upstream");
-    assert!((2.4..5.0).contains(&sum), "{metrics}");
+    assert!((2.4..15.0).contains(&sum), "{metrics}");
     world.end().await;
 }
 

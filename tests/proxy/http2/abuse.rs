@@ -397,7 +397,7 @@ async fn fault_c25_a_stream_that_is_reset_closes_its_engine_and_no_other() {
     for line in world.samewire.request_lines() {
         assert!(line.contains(r#""end":"client_closed""#), "{line}");
     }
-    let metrics = world.samewire.metrics().await;
+    let metrics = world.samewire.metrics_now().await;
     let cancels = metrics.lines().find(|line| line.starts_with("samewire_upstream_cancels_total"));
     assert_eq!(
         cancels.and_then(|line| line.rsplit(' ').next()),

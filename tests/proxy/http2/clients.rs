@@ -88,7 +88,7 @@ async fn streams_of_one_connection_run_beside_each_other() {
     }
     assert_eq!(world.engine.active_generations(), STREAMS);
     let counted = format!("samewire_requests_in_flight{{route=\"chat\"}} {STREAMS}");
-    assert!(world.samewire.metrics().await.lines().any(|line| line == counted));
+    assert!(world.samewire.metrics_now().await.lines().any(|line| line == counted));
     assert_eq!(client.ask(&Request::get("/v1/nothing")).await.status, 404);
     gate.open();
     for response in open {

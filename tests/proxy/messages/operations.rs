@@ -228,8 +228,7 @@ async fn requests_in_flight() {
     let mut client = Client::connect(world.proxy()).await;
     client.send(&stream("").bytes()).await;
     client.event_with_head("text_delta").await;
-    let metrics = world.samewire.metrics().await;
-    assert!(metrics.contains(r#"samewire_requests_in_flight{route="messages"} 1"#), "{metrics}");
+    world.samewire.metric_becomes(r#"samewire_requests_in_flight{route="messages"}"#, 1).await;
     client.leave(crate::sim::CloseKind::Fin);
     world.end().await;
 }

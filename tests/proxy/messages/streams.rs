@@ -289,8 +289,7 @@ async fn fault_c24_c25_a_client_that_leaves_stops_the_engine() {
                 }
                 client.leave(manner);
                 until("the engine sees the close", PATIENCE, || world.engine.closed(0).is_some()).await;
-                until("its line", PATIENCE, || world.samewire.request_lines().len() == 1).await;
-                let line = world.samewire.request_lines().remove(0);
+                let line = world.samewire.finished(1).await.remove(0);
                 assert!(line.contains(r#""end":"client_closed""#), "{what} {streams} {manner:?}: {line}");
                 assert_eq!(world.engine.attempt_count(), 1);
                 world.end().await;

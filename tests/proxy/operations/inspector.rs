@@ -415,6 +415,6 @@ async fn the_page_and_its_files_are_served() {
     let start = Request::get("/").header("accept", "text/html").ask(world.samewire.admin).await;
     assert!(start.text().contains("href=\"/ui/\""), "{}", start.text());
     let url = format!("http://{}/ui/", world.samewire.admin);
-    assert_eq!(world.samewire.count_logged(&format!("the inspector is at {url}")), 1);
+    world.samewire.logged(&format!("the inspector is at {url}"), 1).await;
     world.end().await;
 }

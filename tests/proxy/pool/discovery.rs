@@ -95,15 +95,6 @@ async fn start(api: &Engine, engines: Vec<Engine>) -> World {
     world
 }
 
-async fn wait_for(world: &World, line: &str) {
-    within(line, async {
-        while !world.samewire.metrics().await.lines().any(|other| other == line) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
-}
-
 async fn answer(world: &World) -> String {
     world.ask(&Request::stream("")).await.text().to_owned()
 }
@@ -124,24 +115,24 @@ async fn fault_o38_pods_come_and_go() {
     let slow = Script::new().head_sse().role().text("pod a").wait(&held).text(" to its end").finish("stop");
     let scripts = [Script::answer("service", 1), slow.done().end(), Script::answer("pod b", 1)];
     let world = start(&api, behind_one_port(scripts).await.into()).await;
-    wait_for(&world, "samewire_upstream_up{upstream=\"vllm/a\"} 1").await;
+    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/a\"}", 1).await;
     let mut running = crate::sim::Client::connect(world.proxy()).await;
     running.send(&Request::stream("").bytes()).await;
     running.event_with_head("pod a").await;
     moved.open();
-    wait_for(&world, "samewire_upstream_up{upstream=\"vllm/late\"} 1").await;
+    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/late\"}", 1).await;
     assert!(answer(&world).await.contains("pod b"));
     held.open();
     running.event_with(" to its end").await;
     running.event_with("[DONE]").await;
     drop(running);
     assert!(!world.samewire.metrics().await.contains("samewire_upstream_up{upstream=\"vllm\"}"));
-    wait_for(&world, "samewire_discovery_pods{selector=\"app=vllm\"} 1").await;
+    world.samewire.metric_becomes("samewire_discovery_pods{selector=\"app=vllm\"}", 1).await;
     end.open();
-    wait_for(&world, "samewire_upstream_up{upstream=\"vllm\"} 1").await;
+    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm\"}", 1).await;
     assert!(answer(&world).await.contains("service"));
     assert_eq!(world.attempt_counts(), [1, 1, 1]);
-    wait_for(&world, "samewire_discovery_up{selector=\"app=vllm\"} 1").await;
+    world.samewire.metric_becomes("samewire_discovery_up{selector=\"app=vllm\"}", 1).await;
     // Nothing is left of the pods, so that any number of them can come and go.
     let metrics = world.samewire.metrics().await;
     assert!(!metrics.contains("vllm/a"), "{metrics}");
@@ -149,6 +140,7 @@ async fn fault_o38_pods_come_and_go() {
         api.probes()
             .iter()
             .all(|request| request.header("authorization") == Some(&format!("Bearer {TOKEN}")))
+    world.samewire.finished(3).await;
     );
     assert!(!world.samewire.logs().join("\n").contains(TOKEN));
     world.end().await;
@@ -166,19 +158,20 @@ async fn fault_o38_an_api_that_fails_changes_nothing() {
     assert!(answer(&world).await.contains("service"), "the URL is asked");
     api.set_route(&watch_from(5), watching().wait(&broken).rst());
     api.set_route(LIST, list(5, &[("a", 2, true)]));
-    wait_for(&world, "samewire_upstream_up{upstream=\"vllm/a\"} 1").await;
+    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/a\"}", 1).await;
     assert!(answer(&world).await.contains("pod a"));
     // The watch breaks, and then the list is no JSON.
     api.set_route(LIST, Script::new().whole("200 OK", "text/html", "<html>"));
     broken.open();
-    wait_for(&world, "samewire_discovery_up{selector=\"app=vllm\"} 0").await;
+    world.samewire.metric_becomes("samewire_discovery_up{selector=\"app=vllm\"}", 0).await;
     // The pause before the next attempt grows with each one, so there is a single one more.
-    wait_for(&world, "samewire_discovery_failures_total{selector=\"app=vllm\"} 3").await;
+    world.samewire.metric_becomes("samewire_discovery_failures_total{selector=\"app=vllm\"}", 3).await;
     assert!(answer(&world).await.contains("pod a"), "what was known stays in use");
-    assert_eq!(told("the Kubernetes API names no pods"), 2, "told once for each outage");
+    // Told once for each outage.
+    world.samewire.logged("the Kubernetes API names no pods", 2).await;
     api.set_route(&watch_from(9), watching().hang());
     api.set_route(LIST, list(9, &[("b", 3, true)]));
-    wait_for(&world, "samewire_upstream_up{upstream=\"vllm/b\"} 1").await;
+    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/b\"}", 1).await;
     assert!(answer(&world).await.contains("pod b"));
     until("both returns are told", PATIENCE, || told("the Kubernetes API answers") == 2).await;
     world.end().await;
@@ -193,12 +186,12 @@ async fn fault_o38_a_watch_that_is_too_old_is_begun_anew() {
     api.set_route(&watch_from(5), watching().wait(&expired).chunk(gone).hang());
     let scripts = [Script::answer("service", 1), Script::answer("pod a", 1), Script::answer("pod b", 1)];
     let world = start(&api, behind_one_port(scripts).await.into()).await;
-    wait_for(&world, "samewire_upstream_up{upstream=\"vllm/a\"} 1").await;
+    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/a\"}", 1).await;
     api.set_route(LIST, list(9, &[("a", 2, true), ("b", 3, true)]));
     api.set_route(&watch_from(9), watching().chunk("\n").hang());
     expired.open();
-    wait_for(&world, "samewire_upstream_up{upstream=\"vllm/b\"} 1").await;
-    wait_for(&world, "samewire_upstream_up{upstream=\"vllm/a\"} 1").await;
-    wait_for(&world, "samewire_discovery_failures_total{selector=\"app=vllm\"} 0").await;
+    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/b\"}", 1).await;
+    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/a\"}", 1).await;
+    world.samewire.metric_becomes("samewire_discovery_failures_total{selector=\"app=vllm\"}", 0).await;
     world.end().await;
 }

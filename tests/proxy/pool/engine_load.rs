@@ -39,12 +39,8 @@ async fn probes(engine: &Engine, more: usize) {
 
 /// Waits until the metrics contain this line, or no longer contain it.
 async fn shows(world: &World, line: &str, shown: bool) {
-    let waiting = async {
-        while world.samewire.metrics().await.lines().any(|known| known == line) != shown {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    within(line, waiting).await;
+    let is_so = |metrics: &str| metrics.lines().any(|known| known == line) == shown;
+    world.samewire.metrics_when(line, is_so).await;
 }
 
 /// Returns a metric line of the engine with this name.
@@ -153,13 +149,8 @@ async fn let_go(gate: &Gate, clients: Vec<Client>) {
 
 /// Waits until samewire knows the load of both engines.
 async fn known(world: &World) {
-    let all = async {
-        let known = |metrics: String| metrics.matches("samewire_upstream_engine_requests{").count();
-        while known(world.samewire.metrics().await) < 4 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    within("both say what they have to do", all).await;
+    let known = |metrics: &str| metrics.matches("samewire_upstream_engine_requests{").count() >= 4;
+    world.samewire.metrics_when("both say what they have to do", known).await;
     for engine in world.engines() {
         probes(engine, 2).await;
     }

@@ -116,12 +116,7 @@ fn reserved_listener() -> TcpListener {
 }
 
 async fn is_down(world: &World) {
-    let down = async {
-        while !world.samewire.metrics().await.contains("samewire_upstream_up{upstream=\"e0\"} 0") {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    crate::sim::within("it is known to be down", down).await;
+    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"e0\"}", 0).await;
 }
 
 /// Restarts the engine at its address in loading state, and checks that only probes reach it.

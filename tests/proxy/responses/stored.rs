@@ -553,6 +553,7 @@ async fn sealed_reasoning_lives_as_long_as_its_key() {
         let second = Samewire::start(&setup).await;
         let answer = second_turn(&text).ask(second.proxy).await;
         assert_eq!(answer.head.status, status, "{}", answer.text());
+        second.finished(1).await;
         assert!(!second.logs().join("\n").contains(KEY));
     }
     until("only what opened was asked", PATIENCE, || engine.attempt_count() == 3).await;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Text that identifies the one structured log line written for each request.
@@ -118,6 +119,7 @@ pub struct Samewire {
     /// Address of the admin listener.
     pub admin: SocketAddr,
     logs: Arc<Mutex<Vec<String>>>,
+    reader: JoinHandle<()>,
     /// True while the reader of the log is paused.
     deaf: Arc<(Mutex<bool>, Condvar)>,
     config: Option<PathBuf>,
@@ -182,7 +184,7 @@ impl Samewire {
         let sink = Arc::clone(&logs);
         let deaf = Arc::new((Mutex::new(deaf), Condvar::new()));
         let hearing = Arc::clone(&deaf);
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 if line.contains("WARN") {
                     eprintln!("{line}");
@@ -197,7 +199,7 @@ impl Samewire {
             }
         });
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        Self { child, proxy: nowhere, admin: nowhere, logs, deaf, config }
+        Self { child, proxy: nowhere, admin: nowhere, logs, reader, deaf, config }
     }
 
     /// Starts the process and waits until both listeners are reported in the log.
@@ -230,7 +232,8 @@ impl Samewire {
         rest.split('"').next()?.parse().ok()
     }
 
-    /// Returns all lines logged so far.
+    /// Returns all lines read so far. Lines are written by a thread of their own and read by another: use
+    /// [`Samewire::logged`] for what has just happened.
     pub fn logs(&self) -> Vec<String> {
         self.logs.lock().expect("no thread panics with the lock").clone()
     }
@@ -241,16 +244,72 @@ impl Samewire {
         self.deaf.1.notify_all();
     }
 
-    /// Returns the log lines of finished requests, one for each request.
+    /// Returns the lines of finished requests read so far, one for each request. See [`Samewire::finished`].
     pub fn request_lines(&self) -> Vec<String> {
         self.logs().into_iter().filter(|line| line.contains(LINES_OF_ONE_REQUEST)).collect()
     }
 
-    /// Fetches `/metrics` from the admin listener.
+    /// Waits until `count` log lines contain `what`, and returns those lines. Fails the test if there are more.
+    pub async fn logged(&self, what: &str, count: usize) -> Vec<String> {
+        let start = Instant::now();
+        loop {
+            let logs = self.logs();
+            let found: Vec<_> = logs.iter().filter(|line| line.contains(what)).cloned().collect();
+            if found.len() >= count {
+                assert_eq!(found.len(), count, "lines with {what}: {found:#?}");
+                return found;
+            }
+            let (patient, seen) = (start.elapsed() < PATIENCE, found.len());
+            assert!(patient, "{seen} of {count} lines with {what} after {PATIENCE:?}: {logs:#?}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits until `count` requests are logged, and returns their lines. They are counted in the metrics by then,
+    /// and what was logged before them has been read. Fails the test if there are more.
+    pub async fn finished(&self, count: usize) -> Vec<String> {
+        self.logged(LINES_OF_ONE_REQUEST, count).await
+    }
+
+    /// Waits until no request is under way, and fetches `/metrics`: what has been answered is counted in them.
     pub async fn metrics(&self) -> String {
+        let start = Instant::now();
+        loop {
+            let metrics = self.metrics_now().await;
+            let left: Vec<_> = metrics.lines().filter(|line| gauge_of_work(line) && !is_zero(line)).collect();
+            if left.is_empty() {
+                // The counters may have been read before the gauges.
+                return self.metrics_now().await;
+            }
+            assert!(start.elapsed() < PATIENCE, "not idle: {left:#?}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Fetches `/metrics` at once, while requests may be under way.
+    pub async fn metrics_now(&self) -> String {
         let answer = Request::get("/metrics").ask(self.admin).await;
         assert_eq!(answer.head.status, 200, "/metrics");
         answer.text().to_owned()
+    }
+
+    /// Waits until `/metrics` is as `condition` wants it, and returns it. Requests may be under way.
+    pub async fn metrics_when(&self, what: &str, mut condition: impl FnMut(&str) -> bool) -> String {
+        let start = Instant::now();
+        loop {
+            let metrics = self.metrics_now().await;
+            if condition(&metrics) {
+                return metrics;
+            }
+            assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}: {metrics}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until `/metrics` has this series, its labels included, with this value.
+    pub async fn metric_becomes(&self, series: &str, value: u64) {
+        let line = format!("{series} {value}");
+        self.metrics_when(&line, |metrics| metrics.lines().any(|other| other == line)).await;
     }
 
     /// Sends a GET to the admin listener.
@@ -285,11 +344,15 @@ impl Samewire {
         Duration::from_millis(ticks * 10)
     }
 
-    /// Returns the value of a metric that has no labels. Fails the test if there is none.
+    /// Waits until no request is under way, and returns the value of a metric that has no labels. Fails the test if
+    /// there is none.
     pub async fn metric(&self, name: &str) -> u64 {
-        let metrics = self.metrics().await;
-        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}: {metrics}"))
+        value_of(name, &self.metrics().await)
+    }
+
+    /// Returns the value of a metric that has no labels at once, while requests may be under way.
+    pub async fn metric_now(&self, name: &str) -> u64 {
+        value_of(name, &self.metrics_now().await)
     }
 
     /// Process id.
@@ -305,7 +368,7 @@ impl Samewire {
         std::fs::rename(&new, path).expect("the same folder");
     }
 
-    /// Returns the number of log lines that contain `what`.
+    /// Returns the number of lines read so far that contain `what`. See [`Samewire::logged`].
     pub fn count_logged(&self, what: &str) -> usize {
         self.logs().iter().filter(|line| line.contains(what)).count()
     }
@@ -335,11 +398,13 @@ impl Samewire {
         self.child.try_wait().expect("a child").is_none()
     }
 
-    /// Waits for the process to exit, at most for `limit`.
+    /// Waits for the process to exit, at most for `limit`, and then until its whole log has been read.
     pub async fn exit(&mut self, limit: Duration) -> ExitStatus {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
+                let is_read = || self.reader.is_finished() || *self.deaf.0.lock().expect("no panic");
+                until("its log is read", PATIENCE, is_read).await;
                 return status;
             }
             assert!(start.elapsed() < limit, "still running {limit:?} later");
@@ -427,18 +492,10 @@ impl World {
 
     /// Waits until the metrics report every engine as up.
     pub async fn wait_until_up(&self) {
-        let up = async {
-            let up = |metrics: String| {
-                metrics
-                    .lines()
-                    .filter(|l| l.starts_with("samewire_upstream_up{") && l.ends_with(" 1"))
-                    .count()
-            };
-            while up(self.samewire.metrics().await) < self.engines().count() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        super::within("all engines are up", up).await;
+        let is_up = |line: &&str| line.starts_with("samewire_upstream_up{") && line.ends_with(" 1");
+        let all = self.engines().count();
+        let are_up = |metrics: &str| metrics.lines().filter(is_up).count() >= all;
+        self.samewire.metrics_when("all engines are up", are_up).await;
     }
 
     /// Address of the listener for clients.
@@ -466,17 +523,8 @@ impl World {
     pub async fn end_after_panics(mut self, panics: u64) {
         self.ended = true;
         let idle = || self.engines().all(|engine| engine.active_generations() == 0);
-        until("no active generation", Duration::from_secs(2), idle).await;
-        let start = Instant::now();
-        let metrics = loop {
-            let metrics = self.samewire.metrics().await;
-            let left: Vec<_> = metrics.lines().filter(|line| gauge_of_work(line) && !is_zero(line)).collect();
-            if left.is_empty() {
-                break metrics;
-            }
-            assert!(start.elapsed() < Duration::from_secs(2), "not idle: {left:#?}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        };
+        until("no active generation", PATIENCE, idle).await;
+        let metrics = self.samewire.metrics().await;
         let counted = format!("samewire_panics_total {panics}");
         assert!(metrics.lines().any(|line| line == counted), "{counted} is expected: {metrics}");
         let logs = self.samewire.logs().join("\n");
@@ -489,6 +537,11 @@ impl World {
         assert!(self.faulty || errors.is_empty(), "nothing was wrong, yet: {errors:#?}");
         assert!(self.samewire.running(), "the process must outlive the test");
     }
+}
+
+fn value_of(name: &str, metrics: &str) -> u64 {
+    let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}: {metrics}"))
 }
 
 fn gauge_of_work(line: &str) -> bool {
