@@ -1,6 +1,6 @@
 //! Tests of the fixtures against each other, without samewire: all other tests rely on them.
 
-use crate::sim::{Client, CloseKind, Ended, Engine, Gate, PATIENCE, Request, Script, Step, until};
+use crate::sim::{Client, CloseKind, Ended, Engine, Gate, PATIENCE, Request, SOON, Script, Step, until};
 use std::time::Duration;
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn engine_sees_the_close_and_its_manner() {
             let left = client.leave(manner);
             until("the close is seen", PATIENCE, || engine.active_generations() == 0).await;
             let (seen, by) = engine.closed(0).expect("noted");
-            assert!(seen.saturating_duration_since(left) < Duration::from_millis(500));
+            assert!(seen.saturating_duration_since(left) < SOON);
             assert!(by == manner || by == CloseKind::Rst, "unread bytes turn a FIN into an RST");
             assert!(!engine.only().finished);
         }

@@ -133,7 +133,7 @@ async fn fault_o32_lines_whose_results_had_no_room_are_run_again() {
     let is_told = || first.count_logged("results of a batch are not stored yet") > 0;
     until("there is no room", PATIENCE, is_told).await;
     first.signal("TERM");
-    first.exit(Duration::from_secs(10)).await;
+    first.exit(PATIENCE).await;
     let second = Samewire::start(&with(1 << 20)).await;
     let over = ended(second.proxy, &id).await;
     assert_eq!(
@@ -154,7 +154,7 @@ async fn fault_o32_a_process_that_ends_leaves_its_batches_at_once() {
     until_done(&first, &id, LINES / 4).await;
     let second = Samewire::start(&on(&store, &engine)).await;
     first.signal("TERM");
-    let status = first.exit(Duration::from_secs(10)).await;
+    let status = first.exit(PATIENCE).await;
     assert!(status.success(), "{status}");
     assert_eq!(first.count_logged("a batch is left to another process"), 1, "{:#?}", first.logs());
     let over = ended(second.proxy, &id).await;

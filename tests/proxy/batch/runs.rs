@@ -4,7 +4,7 @@ use super::{
     batch, content, create, echo, echo_after, ended, json, line, object, prompt_of, refusal, results,
     started, text_of, until_batch, upload, uploaded, world,
 };
-use crate::sim::{Engine, Gate, PATIENCE, Request, Script, until};
+use crate::sim::{Engine, Gate, Request, Script};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -55,9 +55,8 @@ async fn a_batch_is_run_and_told_as_the_api_does() {
     assert_eq!(output["purpose"], "batch_output");
     let again = object(proxy, Request::get("/v1/batches?limit=1")).await;
     assert_eq!((&again["data"][0], &again["has_more"]), (&over, &false.into()));
-    let is_told = || world.samewire.count_logged("a batch has ended") == 1;
-    until("the end is in the log", PATIENCE, is_told).await;
-    assert_eq!(world.samewire.metric("samewire_batch_lines_completed_total").await, 2);
+    world.samewire.logged("a batch has ended", 1).await;
+    world.samewire.metric_becomes("samewire_batch_lines_completed_total", 2).await;
     world.end().await;
 }
 

@@ -2,7 +2,7 @@
 
 use crate::clients::keys::{entry, with};
 use crate::sim::{Attempt, Client, Engine, KEY, Request, Script, Setup, World};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Returns the lines of the head that reached an engine, without those that differ from request to request.
 fn lines(attempt: &Attempt) -> Vec<String> {
@@ -169,7 +169,6 @@ async fn fault_c40_many_of_them_stay_within_the_budget() {
     println!("{asked} requests in {took:?} became {sent} attempts; {budget} more are allowed");
     assert_eq!(asked, CLIENTS * RETRIES, "what may help is worth another try");
     assert!(sent <= asked + budget, "{asked} requests became {sent} attempts");
-    assert!(took < Duration::from_secs(60));
     world.end().await;
 }
 
@@ -220,8 +219,8 @@ async fn fault_c30_nearly_a_key_is_none() {
     }
     assert_eq!(bodies.len(), 1, "{bodies:?}");
     assert_eq!(world.engine.attempt_count(), 0);
-    world.samewire.finished(wrong.len() + 1).await;
     assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    world.samewire.finished(wrong.len() + 1).await;
     let (logs, metrics) = (world.samewire.logs().join("\n"), world.samewire.metrics().await);
     for text in ["1=1", "jndi", "passwd", "7*7"] {
         assert!(!logs.contains(text) && !metrics.contains(text), "{text}");

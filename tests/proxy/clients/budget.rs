@@ -56,7 +56,7 @@ async fn fault_o11_bodies_share_what_there_is() {
     // A client that leaves releases its memory.
     let mut leaver = Client::connect(world.proxy()).await;
     leaver.send(&long(900_000).head_bytes()).await;
-    until("its share", PATIENCE, || true).await;
+    world.samewire.metric_becomes(BODIES, 900_000).await;
     drop(leaver);
     world.samewire.metric_becomes(BODIES, 0).await;
     world.end().await;
@@ -368,7 +368,7 @@ async fn keepalives_of_readers_come_as_often_as_is_said() {
     for _ in 0..2 {
         reader.event_with(": keepalive").await;
     }
-    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     gate.open();
     reader.rest().await;
     world.end().await;
@@ -377,8 +377,7 @@ async fn keepalives_of_readers_come_as_often_as_is_said() {
 #[tokio::test]
 async fn the_flush_timeout_bounds_the_last_write() {
     let script = Script::new().head_sse().role().then(Step::Flood { events: 2000, size: 16 * 1024 }).hang();
-    // The default is 3 s.
-    for (flush, least) in [("0.1", 0), ("1", 900)] {
+    for (flush, least, most) in [("0.2", 0, 2_500), ("3", 2_800, 12_000)] {
         let engine = Engine::script(script.clone()).await;
         let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
         let setup = setup.config(&format!("[timeouts]\nsettle = 0\ndrain = 0.1\nflush = {flush}"));
@@ -392,7 +391,7 @@ async fn the_flush_timeout_bounds_the_last_write() {
         samewire.signal("TERM");
         assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
         let took = start.elapsed().as_millis();
-        assert!((least..2_800).contains(&took), "flush = {flush}: {took} ms");
+        assert!((least..most).contains(&took), "flush = {flush}: {took} ms");
     }
 }
 
@@ -409,7 +408,7 @@ async fn an_operation_of_the_store_has_as_long_as_is_said() {
     let start = Instant::now();
     assert_eq!(world.ask(&create).await.failure().2.as_deref(), Some("store_unavailable"));
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(250) && took < Duration::from_millis(1300), "{took:?}");
+    assert!(took > Duration::from_millis(250) && took < Duration::from_secs(4), "{took:?}");
     drop(lock);
     world.end().await;
     let _ = std::fs::remove_file(&path);
@@ -423,7 +422,7 @@ async fn what_is_stored_lives_as_long_as_is_said() {
     let it = Request::get(&format!("/v1/responses/{}", object["id"].as_str().expect("an id")));
     let start = Instant::now();
     while world.ask(&it).await.head.status == 200 {
-        assert!(start.elapsed() < Duration::from_secs(5), "it lives");
+        assert!(start.elapsed() < PATIENCE, "it lives");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(world.ask(&it).await.head.status, 404);
@@ -452,6 +451,6 @@ async fn unused_connections_to_the_engine_are_closed_when_it_is_said() {
     // One of the connections is the probe's.
     let open = world.engine.open_connections();
     let closed = || world.engine.open_connections() < open;
-    until("a connection is closed", Duration::from_millis(2_500), closed).await;
+    until("a connection is closed", PATIENCE, closed).await;
     world.end().await;
 }

@@ -28,21 +28,19 @@ async fn fault_c07_slow_heads() {
         let mut client = Client::connect(world.proxy()).await;
         client.send(begun.as_bytes()).await;
         let (took, status) = closed_after(&mut client).await;
-        assert!(
-            took < Duration::from_secs(3) && matches!(status, None | Some(408)),
-            "{begun:?}: {took:?} {status:?}"
-        );
+        assert!(took < PATIENCE && matches!(status, None | Some(408)), "{begun:?}: {took:?} {status:?}");
     }
     // Single bytes now and then do not prolong the time.
     let mut client = Client::connect(world.proxy()).await;
-    let start = Instant::now();
+    let mut is_cut = false;
     for byte in Request::stream("").head_bytes() {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        if start.elapsed() > Duration::from_secs(3) || !client.try_send(&[byte]).await {
+        is_cut = !client.try_send(&[byte]).await;
+        if is_cut {
             break;
         }
     }
-    assert!(start.elapsed() < Duration::from_secs(3), "the drip goes on");
+    assert!(is_cut, "the drip goes on");
     // Other clients are served meanwhile.
     let mut silent = Vec::new();
     for _ in 0..100 {
@@ -86,19 +84,19 @@ fn check_timeout(answer: &Answer, start: Instant, least: u64) {
     assert_eq!(answer.failure(), (408, "invalid_request_error".into(), Some("request_timeout".into())));
     assert_eq!(answer.head.header("connection"), Some("close"));
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(least) && took < Duration::from_secs(4), "{took:?}");
+    assert!(took > Duration::from_millis(least) && took < PATIENCE, "{took:?}");
 }
 
 #[tokio::test]
 async fn idle_connections_are_closed() {
-    let world = world("[timeouts]\nclient_idle = 0.5").await;
+    let world = world("[timeouts]\nclient_idle = 1").await;
     let mut client = Client::connect(world.proxy()).await;
     for _ in 0..2 {
         client.send(&Request::stream("").bytes()).await;
         client.answer().await;
     }
     let (took, status) = closed_after(&mut client).await;
-    assert!(took < Duration::from_secs(3) && status.is_none(), "{took:?} {status:?}");
+    assert!(took < PATIENCE && status.is_none(), "{took:?} {status:?}");
     world.end().await;
 }
 
@@ -116,7 +114,7 @@ async fn a_connection_with_quick_answers_lives_on() {
         // The timer of an incomplete head starts at its own first byte.
         client.send(b"G").await;
         let (took, _) = closed_after(&mut client).await;
-        assert!(took > Duration::from_millis(200) && took < Duration::from_secs(4), "{took:?}");
+        assert!(took > Duration::from_millis(200) && took < PATIENCE, "{took:?}");
     }
     world.end().await;
 }
@@ -187,7 +185,7 @@ async fn fault_c09_stopped_reader_is_reset() {
     let start = Instant::now();
     until("the engine is let go", PATIENCE, || world.engine.closed(0).is_some()).await;
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(400) && took < Duration::from_secs(5), "{took:?}");
+    assert!(took > Duration::from_millis(400) && took < PATIENCE, "{took:?}");
     while client.piece().await.is_some() {}
     assert!(
         matches!(client.ended(), Ended::Reset | Ended::Short),
@@ -202,7 +200,7 @@ async fn fault_c09_stopped_reader_is_reset() {
 /// client.
 #[tokio::test]
 async fn fault_c09_engine_timers_stand_still_while_the_client_does_not_read() {
-    let setup = Setup::new().config("[timeouts]\ninter_token = 1\nclient_write_stall = 30");
+    let setup = Setup::new().config("[timeouts]\ninter_token = 2\nclient_write_stall = 60");
     let world = World::start(Engine::script(flood()).await, setup).await;
     let mut client = Client::connect_narrow(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
@@ -223,7 +221,7 @@ async fn fault_u40_stream_without_end() {
     let world = World::start(Engine::script(script).await, setup).await;
     let start = Instant::now();
     let answer = world.ask(&Request::stream("")).await;
-    assert!(start.elapsed() < Duration::from_secs(4));
+    assert!(start.elapsed() < Duration::from_secs(8), "the script takes ten seconds");
     assert_eq!(answer.ended, Ended::LastChunk);
     assert!(grammar(answer.text()).last().expect("an end").contains(r#""code":"upstream_timeout""#));
     world.end().await;
@@ -275,7 +273,7 @@ async fn fault_o02_drain_deadline() {
     assert_eq!((client.event().await, client.ended()), (None, Ended::LastChunk));
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(450) && took < Duration::from_secs(4), "{took:?}");
+    assert!(took > Duration::from_millis(450) && took < PATIENCE, "{took:?}");
     until("the engine is let go", PATIENCE, || engine.active_generations() == 0).await;
 }
 
@@ -283,15 +281,15 @@ async fn fault_o02_drain_deadline() {
 async fn fault_o01_requests_in_the_settle_window_are_served() {
     let engine = Engine::script(Script::answer("a", 1)).await;
     let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
-    let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 1.5")).await;
+    let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 4")).await;
     samewire.signal("TERM");
     let start = Instant::now();
     while samewire.admin("/readyz").await.head.status != 503 {
-        assert!(start.elapsed() < Duration::from_secs(1), "readiness goes first");
+        assert!(start.elapsed() < Duration::from_secs(3), "readiness goes first");
     }
     let answer = Request::stream("").ask(samewire.proxy).await;
     assert_eq!(answer.text(), Canonical::answer("a", 1).text());
     assert_eq!(answer.head.header("connection"), Some("close"), "the client goes elsewhere next time");
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
-    assert!(start.elapsed() > Duration::from_secs(1));
+    assert!(start.elapsed() > Duration::from_secs(3));
 }

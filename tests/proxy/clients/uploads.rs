@@ -2,7 +2,7 @@
 //! bounds of their cost.
 
 use crate::clients::keys::{entry, with};
-use crate::sim::{Answer, Client, Engine, Gate, KEY, Request, Script, Setup, World};
+use crate::sim::{Answer, Client, Engine, Gate, KEY, PATIENCE, Request, Script, Setup, World};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
@@ -166,15 +166,16 @@ async fn fault_c06_whatever_was_refused_is_read_no_further() {
             let (answer, taken, took) = upload(&world, request, 64 * KIB, Duration::ZERO, UPLOAD).await;
             assert_eq!((answer.head.status, answer.head.header("connection")), (*status, Some("close")));
             assert!(taken < UPLOAD / 4, "{status}: samewire reads on: {taken} bytes");
-            assert!(took < Duration::from_secs(5), "{status}: {took:?}");
+            assert!(took < PATIENCE, "{status}: {took:?}");
             let grown = world.samewire.rss().saturating_sub(before);
             assert!(grown < 4 << 20, "{status}: {grown} bytes of memory are kept");
-            // Too slow for the kernel's buffers to fill: at most 64 KiB are taken,
+            // Too slow for the kernel's buffers to fill: at most 64 KiB are taken, and what is sent until the close
+            // is noticed,
             let (_, taken, _) = upload(&world, request, 2 * KIB, Duration::from_millis(5), UPLOAD).await;
-            assert!(taken <= 80 * KIB, "{status}: {taken} bytes after the answer");
+            assert!(taken <= 256 * KIB, "{status}: {taken} bytes after the answer");
             // and none after a second.
             let (_, _, took) = upload(&world, request, 1, Duration::from_millis(20), 10_000).await;
-            assert!(took < Duration::from_secs(3), "{status}: {took:?} after the answer");
+            assert!(took < PATIENCE, "{status}: {took:?} after the answer");
         }
         if round == 0 {
             running.send(&Request::stream("").bytes()).await;

@@ -1,7 +1,7 @@
 //! Checks of config/kubernetes.yaml: the pod's configuration, its probes, its times and its network rules.
 
 use super::{UID, assert_pinned, assert_starts, assert_variable, ports, read, strings, yaml};
-use crate::sim::{Client, Engine, Gate, Request, Script, Setup, World, until, within};
+use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Script, Setup, World, until, within};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -223,7 +223,7 @@ async fn fault_o04_the_admin_port_closes_only_after_the_last_answer() {
     gate.open();
     let rest = String::from_utf8(client.rest().await).expect("UTF-8");
     assert!(rest.contains("after") && rest.ends_with("data: [DONE]\n\n"), "{rest}");
-    assert_eq!(samewire.exit(Duration::from_secs(15)).await.code(), Some(0));
+    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
     let closed = || std::net::TcpStream::connect(admin).is_err();
-    until("the admin port closed", Duration::from_secs(2), closed).await;
+    until("the admin port closed", PATIENCE, closed).await;
 }

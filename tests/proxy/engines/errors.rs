@@ -557,13 +557,13 @@ async fn fault_u27_event_without_end() {
     let last = blocks.last().expect("an end");
     assert!(last.contains(r#""code":"upstream_invalid_event""#), "{last}");
     assert!(answer.text().starts_with(Canonical::new().role().tok("a", 1).text()));
-    until("the engine is let go", Duration::from_secs(1), || world.engine.active_generations() == 0).await;
+    until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
     assert!(world.engine.written(0) < 16 << 20, "{}", world.engine.written(0));
     let grown = || world.samewire.allocated().saturating_sub(before);
     println!("an event without end: samewire grew by {}", grown());
     // The allocator returns free blocks within a second: memory that stays longer was kept.
-    until("no more than the row allows is kept", Duration::from_secs(2), || grown() < 8 << 20).await;
-    until("the memory is given back", Duration::from_secs(10), || grown() < 1 << 20).await;
+    until("no more than the row allows is kept", PATIENCE, || grown() < 8 << 20).await;
+    until("the memory is given back", PATIENCE, || grown() < 1 << 20).await;
     world.end().await;
 }
 

@@ -2,9 +2,8 @@
 //! and text that looks like framing. Each comes out in canonical form.
 
 use crate::canonical::{Canonical, INVALID_EVENT, grammar};
-use crate::sim::{Engine, Request, Script, Setup, World, json_string, until, within};
+use crate::sim::{Engine, PATIENCE, Request, Script, Setup, World, json_string, until};
 use serde_json::Value;
-use std::time::Duration;
 
 /// Returns the client's stream for these chunks, which are followed by `[DONE]`.
 async fn client_stream(chunks: &[String], request: &Request, setup: Setup) -> String {
@@ -15,7 +14,7 @@ async fn client_stream(chunks: &[String], request: &Request, setup: Setup) -> St
     let text = answer.text().to_owned();
     grammar(&text);
     let idle = || world.engine.active_generations() == 0;
-    until("the engine is let go", Duration::from_secs(1), idle).await;
+    until("the engine is let go", PATIENCE, idle).await;
     world.end().await;
     text
 }
@@ -147,7 +146,7 @@ async fn fault_u29_broken_at_each_position() {
         // A finish that was held back until then is dropped.
         assert_eq!(answer.text(), expected.error(INVALID_EVENT).text(), "broken at {at}");
         let idle = || world.engine.active_generations() == 0;
-        until("the engine is let go", Duration::from_secs(1), idle).await;
+        until("the engine is let go", PATIENCE, idle).await;
         world.end().await;
     }
 }
@@ -444,7 +443,7 @@ async fn fault_u35_usage_wherever_it_stands() {
 /// Missing usage is counted where it was requested, and only there.
 #[tokio::test]
 async fn fault_u35_usage_that_never_comes_is_counted() {
-    const COUNTED: &str = "samewire_rewrites_total{engine=\"vllm\",rule=\"usage_missing\"} ";
+    const COUNTED: &str = "samewire_rewrites_total{engine=\"vllm\",rule=\"usage_missing\"}";
     let script = Script::new().head_sse().role().text("a").finish("stop").done().end();
     let world = World::start(Engine::script(script).await, Setup::new()).await;
     for asked in ["", r#","stream_options":{"include_usage":true}"#] {

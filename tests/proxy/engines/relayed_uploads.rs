@@ -2,8 +2,8 @@
 
 use crate::sim::h2::{H2Behaviour, H2Engine};
 use crate::sim::{
-    Chunks, Client, CloseKind, Ended, Engine, Gate, KEY, PATIENCE, Piece, Request, Script, Setup, World,
-    until,
+    Chunks, Client, CloseKind, Ended, Engine, Gate, KEY, PATIENCE, Piece, Request, SOON, Script, Setup,
+    World, until,
 };
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

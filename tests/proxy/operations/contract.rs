@@ -2,9 +2,8 @@
 
 use crate::responses::over_chat::{event, events, last, object, prompt};
 use crate::responses::socket::prompted;
-use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Script, Setup, Socket, World};
+use crate::sim::{Client, Engine, Gate, Request, Script, Setup, Socket, World};
 use serde_json::{Value, json};
-use std::time::Duration;
 
 const COUNTED: &str = r#"samewire_contract_violations_total{api="responses",rule="schema"}"#;
 const TEXT: &str = r#"{"id":"x","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"SECRET words","annotations":[]}]}"#;

@@ -271,5 +271,5 @@ async fn fault_o16_hundreds_are_closed_soon() {
     let table = rusqlite::Connection::open(folder.file()).unwrap();
     let open = "SELECT COUNT(*) FROM samewire_records WHERE state < 2";
     let none = || table.query_row(open, (), |row| row.get::<_, i64>(0)).unwrap() == 0;
-    until("all are closed", Duration::from_secs(10), none).await;
+    until("all are closed", PATIENCE, none).await;
 }

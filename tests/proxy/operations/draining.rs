@@ -42,7 +42,7 @@ async fn streaming(gate: &Gate, lines: &str) -> (Engine, Samewire, Client) {
 #[tokio::test]
 async fn a_drain_waits_for_what_runs_and_ends_nothing() {
     let gate = Gate::default();
-    let (_engine, mut samewire, mut client) = streaming(&gate, SETTLE).await;
+    let (_engine, mut samewire, mut client) = streaming(&gate, "[timeouts]\nsettle = 5").await;
     // An engine's preStop hook waits, too; it can only send a GET.
     let admin = samewire.admin;
     let engines = tokio::spawn(async move { Request::get("/drain/wait").ask(admin).await });
@@ -69,7 +69,7 @@ async fn a_drain_waits_for_what_runs_and_ends_nothing() {
     let start = Instant::now();
     samewire.signal("TERM");
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
-    assert!(start.elapsed() < Duration::from_secs(1), "it has settled already");
+    assert!(start.elapsed() < Duration::from_secs(4), "it has settled already");
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn fault_o03_a_second_sigterm_changes_nothing_and_what_is_idle_holds_nothi
     gate.open();
     let rest = String::from_utf8(client.rest().await).expect("UTF-8");
     assert!(rest.ends_with("data: [DONE]\n\n"), "{rest}");
-    assert_eq!(samewire.exit(Duration::from_secs(12)).await.code(), Some(0));
+    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
     drop((idle, half, scrape));
 }
 

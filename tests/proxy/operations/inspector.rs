@@ -4,7 +4,7 @@
 use crate::clients::keys::entry;
 use crate::responses::over_chat::prompt;
 use crate::sim::{
-    Answer, Client, CloseKind, Engine, Gate, KEY, PATIENCE, Request, Samewire, Script, Setup, World, until,
+    Answer, Client, CloseKind, Engine, Gate, KEY, PATIENCE, Request, SOON, Samewire, Script, Setup, World,
 };
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -194,7 +194,7 @@ async fn a_long_exchange_is_prepared_aside() {
         for _ in 0..20 {
             let began = tokio::time::Instant::now();
             assert_eq!(world.samewire.admin("/livez").await.head.status, 200);
-            assert!(began.elapsed() < Duration::from_secs(5));
+            assert!(began.elapsed() < SOON);
         }
     };
     let (frames, ()) = tokio::join!(until_captured, meanwhile);
@@ -307,7 +307,7 @@ async fn the_ended_requests_are_bounded() {
 async fn the_status_tells_what_is_there() {
     let world = World::start(Engine::script(hello()).await, Setup::new()).await;
     ask(&world, "one", Request::stream("")).await;
-    until("the line of the request", PATIENCE, || world.samewire.request_lines().len() == 1).await;
+    world.samewire.finished(1).await;
     let status = told(&world.samewire, "/status").await;
     assert_eq!(
         (&status["ready"], &status["why"], &status["requests_running"]),

@@ -5,7 +5,6 @@ use samewire::config::{Level, LogFormat};
 use samewire::telemetry::start_logging;
 use serde_json::Value;
 use std::process::Command;
-use std::time::Duration;
 
 /// Configuration that ends the process without waiting for load balancers to notice.
 const AT_ONCE: &str = "[timeouts]\nsettle = 0";
@@ -45,7 +44,7 @@ async fn fault_o21_nobody_reads_the_log() {
     assert!(samewire.metric(DROPPED).await <= at_rest + 1);
     samewire.logs().iter().for_each(|text| drop(line(text)));
     samewire.signal("TERM");
-    assert_eq!(samewire.exit(Duration::from_secs(5)).await.code(), Some(0));
+    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
 }
 
 #[tokio::test]
@@ -60,7 +59,7 @@ async fn fault_o21_nobody_reads_the_log_of_a_process_that_ends() {
     }
     drop(client);
     samewire.signal("TERM");
-    assert_eq!(samewire.exit(Duration::from_secs(5)).await.code(), Some(0));
+    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
 }
 
 /// Returns requests with long values, in characters that need long escapes.

@@ -75,7 +75,7 @@ async fn fault_o17_what_says_too_much_meanwhile_fails() {
     world.engine.wait_attempts(1).await;
     partition.state.send_replace(RelayState::Cut);
     let before = world.samewire.rss();
-    until("it is given up", PATIENCE, || world.engine.active_generations() == 0).await;
+    until("it is given up", 4 * PATIENCE, || world.engine.active_generations() == 0).await;
     let grown = world.samewire.rss().saturating_sub(before);
     assert!(grown < 160 << 20, "{grown}");
     partition.state.send_replace(RelayState::Open);

@@ -121,7 +121,7 @@ async fn fault_c42_c43_the_other_reads_along_from_any_event_and_cancels() {
     let cancelled = object(&cancel.ask(other.proxy).await);
     assert_eq!(cancelled["status"], "cancelled");
     assert_eq!(object(&world.ask(&at(&endless, "")).await), cancelled);
-    until("the engine stops", Duration::from_secs(2), || world.engine.active_generations() == 0).await;
+    until("the engine stops", PATIENCE, || world.engine.active_generations() == 0).await;
     sound(&reader.await.unwrap(), 0, "response.incomplete");
     world.end().await;
 }

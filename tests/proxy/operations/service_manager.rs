@@ -5,7 +5,6 @@ use crate::canonical::Canonical;
 use crate::sim::{Engine, PATIENCE, Request, Samewire, Script, Setup, until, within};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 /// Opens sockets of these kinds, and becomes samewire with them, as a service manager does: `python3 -c PASSES KINDS
 /// samewire …`.
@@ -121,5 +120,5 @@ async fn fault_o30_a_service_manager_that_does_not_listen_stops_nothing() {
     let samewire = Samewire::start(&setup).await;
     assert_eq!(Request::stream("").ask(samewire.proxy).await.text(), Canonical::answer("a", 1).text());
     let logged = || samewire.count_logged("the service manager cannot be told") > 1;
-    until("it is logged", Duration::from_secs(10), logged).await;
+    until("it is logged", PATIENCE, logged).await;
 }

@@ -370,7 +370,6 @@ async fn fault_o22_a_collector_that_does_not_take_them_stops_nobody() {
             .upstream(&engine.url())
             .config(&format!("{config}\ntimeout = 0.5\n[timeouts]\nsettle = 0"));
         let mut samewire = Samewire::start(&setup).await;
-        let start = Instant::now();
         let mut client = Client::connect(samewire.proxy).await;
         // More than the queue holds.
         for _ in 0..3000 {

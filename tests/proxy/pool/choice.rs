@@ -306,7 +306,7 @@ async fn fault_o18_nobody_is_well() {
     }
     times.sort();
     println!("nobody is well: median {:?}, worst {:?}", times[20], times[39]);
-    assert!(times[20] < Duration::from_millis(50), "{times:?}");
+    assert!(times[20] < Duration::from_secs(1), "{times:?}");
     assert_eq!(world.attempt_counts(), before);
     // One engine that comes back is enough, and the other is still spared.
     world.engine.set_health(Script::new().whole("200 OK", "", ""));

@@ -1,11 +1,10 @@
 //! Pods behind Services, named by a scripted Kubernetes API (faults O38). Pods have loopback addresses of their own and
 //! the port of the Service, as in a cluster.
 
-use crate::sim::{Engine, Gate, PATIENCE, Request, Script, Setup, World, until, within, write_secret};
+use crate::sim::{Engine, Gate, PATIENCE, Request, Script, Setup, World, until, write_secret};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::time::Duration;
 
 const TOKEN: &str = "CANARY-of-a-service-account";
 const LIST: &str = "/apis/discovery.k8s.io/v1/namespaces/inference/endpointslices?labelSelector=app%3Dvllm";
@@ -82,7 +81,7 @@ fn token_file() -> &'static Path {
 /// Starts samewire in front of the first engine, as a Service whose pods the API names.
 async fn start(api: &Engine, engines: Vec<Engine>) -> World {
     let discovery = format!(
-        "[health]\ninterval = 0.05\ntimeout = 1\n[discovery]\nkubernetes = \"{}\"\nnamespace = \"inference\"\ntoken_file = \"{}\"\n",
+        "[health]\ninterval = 0.05\ntimeout = 10\n[discovery]\nkubernetes = \"{}\"\nnamespace = \"inference\"\ntoken_file = \"{}\"\n",
         api.url(),
         token_file().display()
     );
@@ -140,8 +139,8 @@ async fn fault_o38_pods_come_and_go() {
         api.probes()
             .iter()
             .all(|request| request.header("authorization") == Some(&format!("Bearer {TOKEN}")))
-    world.samewire.finished(3).await;
     );
+    world.samewire.finished(3).await;
     assert!(!world.samewire.logs().join("\n").contains(TOKEN));
     world.end().await;
 }
@@ -153,8 +152,7 @@ async fn fault_o38_an_api_that_fails_changes_nothing() {
     api.set_route(LIST, Script::new().json("403 Forbidden", "{}"));
     let scripts = [Script::answer("service", 1), Script::answer("pod a", 1), Script::answer("pod b", 1)];
     let world = start(&api, behind_one_port(scripts).await.into()).await;
-    let told = |what: &str| world.samewire.logs().iter().filter(|line| line.contains(what)).count();
-    until("it is told", PATIENCE, || told("the verbs list and watch for endpointslices") > 0).await;
+    world.samewire.logged("the verbs list and watch for endpointslices", 1).await;
     assert!(answer(&world).await.contains("service"), "the URL is asked");
     api.set_route(&watch_from(5), watching().wait(&broken).rst());
     api.set_route(LIST, list(5, &[("a", 2, true)]));
@@ -173,7 +171,7 @@ async fn fault_o38_an_api_that_fails_changes_nothing() {
     api.set_route(LIST, list(9, &[("b", 3, true)]));
     world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/b\"}", 1).await;
     assert!(answer(&world).await.contains("pod b"));
-    until("both returns are told", PATIENCE, || told("the Kubernetes API answers") == 2).await;
+    world.samewire.logged("the Kubernetes API answers", 2).await;
     world.end().await;
 }
 

@@ -429,12 +429,12 @@ async fn retries_have_a_budget() {
     for _ in 0..100 {
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 500);
     }
-    assert!(start.elapsed() < Duration::from_secs(10), "the bound below holds for ten seconds");
+    let took = usize::try_from(start.elapsed().as_secs()).expect("short");
     let asked = world.attempt_counts().iter().sum::<usize>();
-    assert!((100..=120).contains(&asked), "a tenth of the requests, and ten: {asked}");
+    assert!((100..=121 + took).contains(&asked), "a tenth of the requests, ten, and one a second: {asked}");
     let metrics = world.samewire.metrics().await;
     let spent = metrics.lines().find_map(|l| l.strip_prefix("samewire_retry_budget_exhausted_total "));
-    assert!(spent.and_then(|n| n.parse::<usize>().ok()).is_some_and(|n| n >= 60), "{spent:?}");
+    assert!(spent.and_then(|n| n.parse::<usize>().ok()).is_some_and(|n| n + asked >= 180), "{spent:?}");
     world.end().await;
 }
 

@@ -1,9 +1,8 @@
 //! Load reported by engines: fetched with the probes if configured, exposed as metrics, and used to choose an
 //! engine.
 
-use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Script, Setup, World, until, within};
+use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Script, Setup, World, until};
 use serde_json::json;
-use std::time::Duration;
 
 /// Frequent probes that also fetch the engine's load.
 const LOADED: &str = "[health]\ninterval = 0.02\ntimeout = 0.3\nengine_load = true";

@@ -3,7 +3,7 @@
 use crate::clients::keys::{entry, with};
 use crate::engines::waiting::refusing;
 use crate::responses::over_chat::object;
-use crate::sim::{Answer, Engine, KEY, PATIENCE, Request, Script, Setup, World, until};
+use crate::sim::{Answer, Engine, KEY, Request, Script, Setup, World};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

@@ -1,7 +1,8 @@
 //! Engines behind a host name: one that does not resolve, one with many addresses, one whose address changes.
 
 use crate::sim::{
-    Client, Dns, DnsReply, Engine, Gate, NAME, NameFiles, PATIENCE, Request, Script, Setup, World, until,
+    Client, Dns, DnsReply, Engine, Gate, NAME, NameFiles, PATIENCE, Request, SOON, Script, Setup, World,
+    until,
 };
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
@@ -70,7 +71,7 @@ async fn fault_u02_a_name_that_leads_nowhere() {
             let start = Instant::now();
             let answer = world.ask(&request).await;
             assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_unreachable".into())));
-            assert!(start.elapsed() < Duration::from_secs(1), "{says:?} {:?}", start.elapsed());
+            assert!(start.elapsed() < SOON, "{says:?} {:?}", start.elapsed());
         }
     }
     dns.set_reply(DnsReply::Silent);
@@ -91,7 +92,7 @@ async fn fault_u02_a_name_that_leads_nowhere() {
         }
     };
     let took = crate::sim::within("a timeout", timed_out).await;
-    assert!(took > Duration::from_millis(250) && took < Duration::from_secs(1), "dns = 0.3, {took:?}");
+    assert!(took > Duration::from_millis(250) && took < SOON, "dns = 0.3, {took:?}");
     assert_eq!(world.engine.attempt_count(), 0);
     dns.set_reply(DnsReply::Address(ip(1)));
     until("the name is known", PATIENCE, || world.samewire.logs().iter().any(|l| l.contains("addresses")))
@@ -170,7 +171,7 @@ async fn fault_u02_an_address_that_never_answers() {
     for _ in 0..20 {
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
     }
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
     world.end().await;
 }
 

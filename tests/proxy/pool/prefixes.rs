@@ -1,11 +1,10 @@
 //! Affinity by the beginnings of prompts (`[affinity] by = "prefix"`), through each API.
 
 use crate::responses::over_chat::scripted;
-use crate::sim::{Engine, Request, Script, Setup, World, within};
+use crate::sim::{Engine, Request, Script, Setup, World};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 /// Settings by which failures never take an engine out of service.
 const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";

@@ -195,13 +195,13 @@ async fn fault_u44_a_restart_of_the_only_engine() {
     comes_back(&mut world).await;
     let good = Instant::now();
     world.engine.set_health(Script::new().whole("200 OK", "", ""));
-    until("it is back in rotation", Duration::from_secs(10), || world.engine.attempt_count() > 100).await;
+    until("it is back in rotation", PATIENCE, || world.engine.attempt_count() > 100).await;
     let fates = traffic.end().await;
     let refused: Vec<_> = fates.iter().filter(|fate| (down..good).contains(&fate.sent)).collect();
     assert!(refused.len() > 20 && refused.iter().all(|fate| fate.is_refused()), "{}", refused.len());
     let median = median(refused.iter().map(|fate| fate.waited).collect());
     println!("{} refused, median {median:?}", refused.len());
-    assert!(median < Duration::from_millis(50), "{median:?}");
+    assert!(median < Duration::from_secs(1), "{median:?}");
     for fate in &fates {
         let fine = match fate.status {
             200 => {

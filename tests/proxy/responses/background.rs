@@ -1,6 +1,6 @@
 //! Background responses: no client waits while they are generated.
 
-use crate::sim::{Client, Engine, Request, Samewire, Script, Setup, World, until};
+use crate::sim::{Client, Engine, PATIENCE, Request, SOON, Samewire, Script, Setup, World, until};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ async fn ended(world: &World, id: &str) -> Value {
         if !["queued", "in_progress"].contains(&object["status"].as_str().expect("a status")) {
             return object;
         }
-        assert!(start.elapsed() < crate::sim::PATIENCE, "still {}", object["status"]);
+        assert!(start.elapsed() < PATIENCE, "still {}", object["status"]);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -139,11 +139,11 @@ async fn stored_streams_end_with_done_in_that_dialect() {
 async fn cancelled_once_and_for_good() {
     let world = World::start(Engine::script(slow(10_000)).await, Setup::new()).await;
     let id = started(&world).await;
-    until("the engine works", crate::sim::PATIENCE, || world.engine.active_generations() == 1).await;
+    until("the engine works", PATIENCE, || world.engine.active_generations() == 1).await;
     let cancel = Request::post(&format!("/v1/responses/{id}/cancel"), "");
     let first = world.ask(&cancel).await;
     assert_eq!(json(first.text())["status"], "cancelled", "{}", first.text());
-    until("the engine stops", Duration::from_secs(2), || world.engine.active_generations() == 0).await;
+    until("the engine stops", PATIENCE, || world.engine.active_generations() == 0).await;
     assert_eq!(world.ask(&cancel).await.text(), first.text());
     assert_eq!(object(&world, &id).await, json(first.text()));
     let told = replay(&world, &id, "").await;
@@ -206,17 +206,17 @@ async fn fault_c43_a_cancel_reaches_the_engine_at_once() {
     let mut times = Vec::new();
     for n in 0..ROUNDS {
         let id = started(&world).await;
-        until("the engine works", crate::sim::PATIENCE, || world.engine.attempt_count() > n).await;
+        until("the engine works", PATIENCE, || world.engine.attempt_count() > n).await;
         let asked = Instant::now();
         let answer = world.ask(&Request::post(&format!("/v1/responses/{id}/cancel"), "")).await;
         assert_eq!(json(answer.text())["status"], "cancelled");
-        until("the engine is let go", crate::sim::PATIENCE, || world.engine.closed(n).is_some()).await;
+        until("the engine is let go", PATIENCE, || world.engine.closed(n).is_some()).await;
         let (closed, _) = world.engine.closed(n).expect("just seen");
         times.push(closed.saturating_duration_since(asked));
     }
     times.sort();
     println!("cancelled: median {:?}, worst {:?}", times[ROUNDS / 2], times[ROUNDS - 1]);
-    assert!(times[ROUNDS / 2] < Duration::from_millis(100), "{times:?}");
+    assert!(times[ROUNDS / 2] < SOON, "{times:?}");
     world.end().await;
 }
 
@@ -273,9 +273,9 @@ async fn fault_o02_a_shutdown_ends_it_as_failed() {
     let setup = || Setup::new().args(&["--store", &place]).config("[timeouts]\nsettle = 0\ndrain = 0.2");
     let mut world = World::start(Engine::script(slow(10_000)).await, setup()).await;
     let id = started(&world).await;
-    until("the engine works", crate::sim::PATIENCE, || world.engine.active_generations() == 1).await;
+    until("the engine works", PATIENCE, || world.engine.active_generations() == 1).await;
     world.samewire.signal("TERM");
-    assert_eq!(world.samewire.exit(crate::sim::PATIENCE).await.code(), Some(0));
+    assert_eq!(world.samewire.exit(PATIENCE).await.code(), Some(0));
     world.samewire = Samewire::start(&setup().upstream(&world.engine.url())).await;
     let object = object(&world, &id).await;
     assert_eq!((&object["status"], &object["error"]["code"]), (&"failed".into(), &"server_error".into()));
@@ -298,7 +298,7 @@ async fn what_has_lost_its_task_is_closed() {
     let setup = Setup::new().args(&["--store", &format!("sqlite:{}", path.display())]);
     let world = World::start(Engine::script(slow(10_000)).await, setup).await;
     let id = started(&world).await;
-    until("the engine works", crate::sim::PATIENCE, || world.engine.active_generations() == 1).await;
+    until("the engine works", PATIENCE, || world.engine.active_generations() == 1).await;
     let orphaned = format!("resp_{}", "0".repeat(32));
     let columns = "kind, version, state, created, touched, expires, background, previous, conversation, owner, term, \
                    lease, cancel, 0, bytes, request, response";
@@ -306,7 +306,7 @@ async fn what_has_lost_its_task_is_closed() {
         "INSERT INTO samewire_records SELECT tenant, '{orphaned}', {columns} FROM samewire_records WHERE id = '{id}'"
     );
     let table = rusqlite::Connection::open(&path).expect("the store's file");
-    table.busy_timeout(crate::sim::PATIENCE).expect("a limit");
+    table.busy_timeout(PATIENCE).expect("a limit");
     assert_eq!(table.execute(&copy, ()), Ok(1));
     let closed = ended(&world, &orphaned).await;
     assert_eq!((&closed["status"], &closed["error"]["code"]), (&"failed".into(), &"server_error".into()));
@@ -326,7 +326,7 @@ async fn fault_c43_two_processes_on_one_store() {
     let mut world = World::start(Engine::script(slow(10_000)).await, setup()).await;
     let other = Samewire::start(&setup().upstream(&world.engine.url())).await;
     let id = started(&world).await;
-    until("the engine works", crate::sim::PATIENCE, || world.engine.active_generations() == 1).await;
+    until("the engine works", PATIENCE, || world.engine.active_generations() == 1).await;
     let cancelled = Request::post(&format!("/v1/responses/{id}/cancel"), "").ask(other.proxy).await;
     assert_eq!(json(cancelled.text())["status"], "cancelled", "{}", cancelled.text());
     let lost = started(&world).await;
@@ -336,11 +336,11 @@ async fn fault_c43_two_processes_on_one_store() {
     assert_eq!(reader.head().await.status, 200);
     while !reader.event().await.expect("an event").contains("output_text.delta") {}
     world.samewire.signal("KILL");
-    world.samewire.exit(crate::sim::PATIENCE).await;
+    world.samewire.exit(PATIENCE).await;
     let start = Instant::now();
     let cancelled = Request::post(&format!("/v1/responses/{lost}/cancel"), "").ask(other.proxy).await;
     // The owner would have had two seconds to react; its lease lasts ten more.
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
     let object = json(cancelled.text());
     assert_eq!((&object["status"], &object["error"]), (&"cancelled".into(), &Value::Null));
     assert_eq!(json(Request::get(&format!("/v1/responses/{lost}")).ask(other.proxy).await.text()), object);
@@ -366,21 +366,21 @@ async fn fault_c43_two_processes_on_one_store() {
 async fn fault_o16_a_lease_is_as_long_as_is_said() {
     let path: PathBuf = std::env::temp_dir().join(format!("samewire-lease-{}.db", std::process::id()));
     let place = format!("sqlite:{}", path.display());
-    let short = "[timeouts]\nbackground_lease = 1\nbackground_heartbeat = 0.2";
+    let short = "[timeouts]\nbackground_lease = 2\nbackground_heartbeat = 0.2";
     let setup = || Setup::new().args(&["--store", &place]).config(short);
     let mut world = World::start(Engine::script(slow(10_000)).await, setup().allow_errors()).await;
     let other = Samewire::start(&setup().upstream(&world.engine.url())).await;
     let id = started(&world).await;
-    until("the engine works", crate::sim::PATIENCE, || world.engine.active_generations() == 1).await;
+    until("the engine works", PATIENCE, || world.engine.active_generations() == 1).await;
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(3) {
+    while start.elapsed() < Duration::from_secs(5) {
         let object = json(Request::get(&format!("/v1/responses/{id}")).ask(other.proxy).await.text());
         let status = object["status"].as_str().expect("a status");
         assert!(["queued", "in_progress"].contains(&status), "{status} after {:?}", start.elapsed());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     world.samewire.signal("KILL");
-    world.samewire.exit(crate::sim::PATIENCE).await;
+    world.samewire.exit(PATIENCE).await;
     let start = Instant::now();
     world.samewire = other;
     assert_eq!(ended(&world, &id).await["status"], "failed");

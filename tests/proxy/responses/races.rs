@@ -174,7 +174,7 @@ async fn ended(proxy: SocketAddr, id: &str) -> Value {
 /// Waits until the engine is idle and checks that each number was requested at most once. Returns which of the
 /// attempts samewire closed.
 async fn at_rest(engine: &Engine, numbers: usize) -> Vec<Option<bool>> {
-    until("the engine stops", Duration::from_secs(5), || engine.active_generations() == 0).await;
+    until("the engine stops", PATIENCE, || engine.active_generations() == 0).await;
     let mut closed = vec![None; numbers];
     for (number, attempt) in asked_for(engine) {
         assert!(attempt.closed.is_some() || attempt.finished);

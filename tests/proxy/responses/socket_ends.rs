@@ -5,14 +5,11 @@ use crate::clients::leaving::settled;
 use crate::responses::over_chat::{engine, last};
 use crate::responses::socket::prompted;
 use crate::sim::{
-    Client, CloseKind, Engine, Frame, Gate, PATIENCE, Request, Samewire, Script, Setup, Socket, Step, World,
-    until, within,
+    Client, CloseKind, Engine, Frame, Gate, PATIENCE, Request, SOON, Samewire, Script, Setup, Socket, Step,
+    World, until, within,
 };
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-
-/// Time a cancellation may take here, where tests run in parallel.
-const BOUND: Duration = Duration::from_secs(1);
 
 async fn idle(setup: Setup) -> World {
     World::start(engine().await, setup).await
@@ -250,14 +247,13 @@ async fn fault_c24_c25_a_client_that_leaves_ends_its_response() {
             }
             until("the engine sees the close", PATIENCE, || world.engine.closed(n).is_some()).await;
             let took = world.engine.closed(n).expect("just seen").0.saturating_duration_since(left);
-            assert!(took < BOUND, "{moment}, {way}: {took:?}");
+            assert!(took < SOON, "{moment}, {way}: {took:?}");
             assert_eq!(world.engine.attempt_count(), n + 1, "what waited is not asked any more");
             times.push(took);
         }
     }
     times.sort();
     println!("left a WebSocket: median {:?}, worst {:?}", times[times.len() / 2], times[times.len() - 1]);
-    assert!(times[times.len() / 2] < Duration::from_millis(300), "{times:?}");
     let left = || world.samewire.request_lines().iter().filter(|line| line.contains("client_closed")).count();
     until("a line for each", PATIENCE, || left() == times.len()).await;
     world.end().await;
@@ -378,12 +374,12 @@ async fn only_running_responses_count_as_requests() {
     sockets[0].message().await;
     sockets.push(Socket::open(world.proxy()).await);
     sockets[4].send(&prompted("m", "")).await;
-    // Its place is free once it is no longer counted.
-    world.samewire.metrics().await;
     assert_eq!(sockets[4].refused().await, (503, "overloaded".into(), String::new()));
     assert_eq!(world.ask(&Request::get("/v1/models")).await.fault().code.as_deref(), Some("overloaded"));
     gate.open();
     while sockets[0].message().await["type"] != "response.completed" {}
+    // Its place is free once it is no longer counted.
+    world.samewire.metrics().await;
     sockets[4].send(&prompted("m", "")).await;
     sockets[4].response().await;
     world.end().await;
@@ -421,14 +417,14 @@ async fn fault_o01_a_shutdown_lets_running_responses_end() {
     samewire.signal("TERM");
     let start = Instant::now();
     assert_eq!(quiet.closed().await, Some(1001));
-    assert!(start.elapsed() < Duration::from_secs(5), "at once, not when something else happens");
+    assert!(start.elapsed() < PATIENCE, "at once, not when something else happens");
     assert_eq!(deaf.next().await, Some(Frame::Close(Some(1001))));
     assert!(samewire.running(), "a response is running");
     gate.open();
     while busy.message().await["type"] != "response.completed" {}
     assert_eq!(busy.refused().await, (503, "draining".into(), String::new()), "what waited is told");
     assert_eq!(busy.closed().await, Some(1001));
-    assert_eq!(samewire.exit(Duration::from_secs(5)).await.code(), Some(0));
+    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
     assert_eq!(engine.attempt_count(), 1);
     drop(deaf);
 }
@@ -446,13 +442,13 @@ async fn fault_o02_at_the_deadline_a_response_is_cut() {
     assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!("draining")));
     assert_eq!(begun.message().await["response"]["status"], "failed");
     assert_eq!(begun.closed().await, Some(1001));
-    assert_eq!(samewire.exit(Duration::from_secs(5)).await.code(), Some(0));
+    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
 }
 
 #[tokio::test]
 async fn while_the_process_settles_there_are_new_connections_and_then_none() {
     let engine = engine().await;
-    let setup = Setup::new().upstream(&engine.url()).config("[timeouts]\nsettle = 2");
+    let setup = Setup::new().upstream(&engine.url()).config("[timeouts]\nsettle = 4");
     let mut samewire = Samewire::start(&setup).await;
     samewire.signal("TERM");
     until("it drains", PATIENCE, || samewire.logs().iter().any(|line| line.contains("draining"))).await;
@@ -460,5 +456,5 @@ async fn while_the_process_settles_there_are_new_connections_and_then_none() {
     socket.send(&prompted("text", "")).await;
     assert_eq!(last(&socket.response().await)["status"], "completed");
     assert_eq!(socket.closed().await, Some(1001));
-    assert_eq!(samewire.exit(Duration::from_secs(5)).await.code(), Some(0));
+    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
 }

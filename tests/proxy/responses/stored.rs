@@ -475,10 +475,10 @@ async fn fault_o15_a_slow_store_delays_nothing_but_the_end() {
     client.event_with(r#""delta":"two""#).await;
     client.event_with("event: response.output_item.done").await;
     let item = opened.elapsed();
-    assert!(item < Duration::from_secs(1), "{item:?}");
     let ended = event(&client.event_with("event: response.completed").await);
     let took = opened.elapsed();
-    assert!((Duration::from_secs(1)..Duration::from_millis(3500)).contains(&took), "{took:?}");
+    assert!((Duration::from_secs(1)..PATIENCE).contains(&took), "{took:?}");
+    assert!(took - item > Duration::from_millis(500), "the item waits for the store: {item:?} of {took:?}");
     assert_eq!(ended["response"]["store"], false);
     assert!(client.event().await.is_none());
     lock.execute_batch("ROLLBACK").unwrap();

@@ -3,7 +3,8 @@
 use crate::canonical::grammar;
 use crate::sim::tls::{Authority, CertifiedPair, Folder, Tunnel, connect, file_key_line};
 use crate::sim::{
-    Client, CloseKind, Ended, Engine, Gate, PATIENCE, Request, Script, Setup, Step, World, until, within,
+    Client, CloseKind, Ended, Engine, Gate, PATIENCE, Request, SOON, Script, Setup, Step, World, until,
+    within,
 };
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -113,7 +114,7 @@ async fn fault_c23_whoever_speaks_no_tls_is_sent_away() {
     for (name, bytes) in rows {
         let mut stream = TcpStream::connect(secure.world.proxy()).await.unwrap();
         stream.write_all(bytes).await.unwrap();
-        let words = read_to_close(stream, Duration::from_secs(5)).await;
+        let words = read_to_close(stream, PATIENCE).await;
         let words = words.unwrap_or_else(|| panic!("{name}: still open"));
         // An alert or nothing, but never HTTP.
         assert!(words.is_empty() || words[0] == 0x15, "{name}: {words:?}");
@@ -128,7 +129,7 @@ async fn fault_c23_whoever_speaks_no_tls_is_sent_away() {
 /// Plain HTTP gets an answer in plain HTTP, whether it arrives whole or in pieces, and occupies no handshake slot.
 #[tokio::test]
 async fn fault_c23_plain_http_is_told_to_speak_https() {
-    let secure = TlsWorld::start(engine().await, "handshake = 2\nmax_handshakes = 1\n").await;
+    let secure = TlsWorld::start(engine().await, "handshake = 5\nmax_handshakes = 1\n").await;
     let post = b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}";
     let rows: [(&str, &[&[u8]], bool); 5] = [
         ("whole", &[post], true),
@@ -143,7 +144,7 @@ async fn fault_c23_plain_http_is_told_to_speak_https() {
             stream.write_all(piece).await.unwrap();
             tokio::task::yield_now().await;
         }
-        let words = read_to_close(stream, Duration::from_secs(5)).await;
+        let words = read_to_close(stream, PATIENCE).await;
         let words = String::from_utf8(words.unwrap_or_else(|| panic!("{name}: still open"))).unwrap();
         let (head, body) = words.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{name}: {words:?}"));
         assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{name}: {head}");
@@ -171,7 +172,7 @@ async fn fault_c23_plain_http_is_told_to_speak_https() {
     }
     let begun = Instant::now();
     connect(secure.world.proxy(), &secure.authority.client(None)).await.expect("a handshake");
-    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     drop(open);
     // An incomplete line is closed after the handshake timeout.
     let mut stream = TcpStream::connect(secure.world.proxy()).await.unwrap();
@@ -179,7 +180,7 @@ async fn fault_c23_plain_http_is_told_to_speak_https() {
     let begun = Instant::now();
     assert_eq!(read_to_close(stream, PATIENCE).await, Some(Vec::new()));
     let took = begun.elapsed();
-    assert!(took > Duration::from_secs(1) && took < Duration::from_secs(6), "{took:?}");
+    assert!(took > Duration::from_secs(1) && took < PATIENCE, "{took:?}");
     secure.becomes("samewire_tls_handshake_failures_total", 14.0).await;
     assert_eq!(secure.world.engine.attempt_count(), 0);
     secure.world.end().await;
@@ -197,7 +198,7 @@ async fn fault_c23_a_handshake_that_stalls_ends_in_time() {
     let second = tokio::spawn(connect_later(secure.world.proxy(), secure.authority.client(None)));
     assert!(read_to_close(silent, PATIENCE).await.is_some());
     let took = begun.elapsed();
-    assert!(took > Duration::from_millis(800) && took < Duration::from_secs(4), "{took:?}");
+    assert!(took > Duration::from_millis(800) && took < PATIENCE, "{took:?}");
     let waited = second.await.unwrap().expect("the next one gets its turn");
     assert!(waited > Duration::from_millis(300), "{waited:?}: it had to wait");
     secure.becomes("samewire_tls_handshake_failures_total", 1.0).await;
@@ -269,7 +270,7 @@ async fn fault_c23_a_client_that_ends_tls_early_has_left() {
     tcp.write_all(&last).await.unwrap();
     until("the engine is let go", PATIENCE, || secure.world.engine.closed(0).is_some()).await;
     let (closed, _) = secure.world.engine.closed(0).unwrap();
-    assert!(closed.saturating_duration_since(left) < Duration::from_secs(1));
+    assert!(closed.saturating_duration_since(left) < SOON);
     gate.open();
     secure.world.end().await;
 }
@@ -292,7 +293,7 @@ async fn fault_c26_disconnects_are_seen_through_tls() {
             until("the engine sees the close", PATIENCE, || secure.world.engine.closed(n).is_some()).await;
             let (closed, _) = secure.world.engine.closed(n).unwrap();
             let took = closed.saturating_duration_since(left);
-            assert!(took < Duration::from_secs(1), "{surplus} {manner:?}: {took:?}");
+            assert!(took < SOON, "{surplus} {manner:?}: {took:?}");
             n += 1;
         }
     }

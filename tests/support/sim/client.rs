@@ -322,7 +322,7 @@ impl Client {
         Self { stream, inbox: Vec::new(), framing: Framing::None, ended: None, text: Vec::new(), patience }
     }
 
-    /// Sets how long the server may be silent before the test fails.
+    /// Sets how long the server may be silent, or take to read what is sent at once, before the test fails.
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
@@ -334,12 +334,13 @@ impl Client {
 
     /// Writes all of `bytes`; fails the test if the connection breaks.
     pub async fn send(&mut self, bytes: &[u8]) {
-        within("send", self.stream.write_all(bytes)).await.expect("samewire takes the bytes");
+        assert!(self.try_send(bytes).await, "samewire takes the bytes");
     }
 
     /// Writes `bytes` as far as the connection takes them. Returns false if the connection breaks first.
     pub async fn try_send(&mut self, bytes: &[u8]) -> bool {
-        within("send", self.stream.write_all(bytes)).await.is_ok()
+        let sent = tokio::time::timeout(self.patience, self.stream.write_all(bytes)).await;
+        sent.expect("samewire takes bytes in time").is_ok()
     }
 
     /// Sends FIN and keeps reading.
@@ -447,8 +448,9 @@ impl Client {
 
     /// Reads the next SSE event or comment, without its blank line. Returns `None` at the end of the body.
     pub async fn event(&mut self) -> Option<String> {
+        let mut searched = 0;
         loop {
-            if let Some(end) = find(&self.text, b"\n\n") {
+            if let Some(end) = find(&self.text[searched..], b"\n\n").map(|end| searched + end) {
                 let rest = self.text.split_off(end + 2);
                 let event = std::mem::replace(&mut self.text, rest);
                 return Some(String::from_utf8(event[..end].to_vec()).expect("samewire writes UTF-8"));
@@ -457,6 +459,7 @@ impl Client {
                 assert!(self.text.is_empty(), "half an event: {:?}", String::from_utf8_lossy(&self.text));
                 return None;
             };
+            searched = self.text.len().saturating_sub(1);
             self.text.extend(piece);
         }
     }

@@ -35,6 +35,10 @@ pub const PROMPT: &str = "CANARY-PROMPT-5d1f";
 /// API key that every client sends. Must not be found in any log line or metric.
 pub const KEY: &str = "sk-CANARY-77aa";
 
+/// Time that something prompt may take where tests run beside each other, on a busy machine and without
+/// optimisation. How prompt it is, is measured in `tests/alone/latency`.
+pub const SOON: Duration = Duration::from_secs(5);
+
 /// Limit of every single wait of a test.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
