@@ -103,13 +103,11 @@ browser() {
 
 # Against a mock of the admin listener, and against samewire itself.
 inspector() {
-  local pins=$root/tests/inspector work=$root/target/clients/inspector options=() chromium mode
+  local pins=$root/tests/inspector work=$root/target/clients/inspector options=() chromium
   if has_node; then options=(--omit=optional); fi
   set_up "$work" "$pins" "${options[@]}"
   find_chromium
-  for mode in ${1:-page real}; do
-    timeout --kill-after=10 900 "$(node_of "$work")" --disable-warning=MODULE_TYPELESS_PACKAGE_JSON "$pins/run.mjs" "$mode" "$chromium" "$work" "$work/run" "$binary"
-  done
+  timeout --kill-after=10 900 "$(node_of "$work")" --disable-warning=MODULE_TYPELESS_PACKAGE_JSON "$pins/run.mjs" "${1:-page,real}" "$chromium" "$work" "$work/run" "$binary"
 }
 
 # Prometheus is the one on the path, or Debian's, unpacked. The alerts' own tests come first: they need no samewire. Any Node will do.

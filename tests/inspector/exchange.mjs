@@ -9,8 +9,8 @@ const text = (page, selector) => page.$eval(selector, element => element.textCon
 const selected = async page => (await page.waitForSelector('.frame-list [aria-selected=true]')).evaluate(row => Number(row.dataset.row))
 const selects = (page, row) => until(page, row => document.querySelector('.frame-list [aria-selected=true]')?.dataset.row === String(row), row)
 
-async function frames(stage, fresh) {
-  await stage.check('both sides stand in their rows, byte for byte', () => fresh(async ({ url, state }) => {
+function frames(stage, fresh) {
+  stage.check('both sides stand in their rows, byte for byte', () => fresh(async ({ url, state }) => {
     const rows = data.rows(30)
     state.exchanges.set('req_bytes', data.exchange('req_bytes', rows))
     await stage.with(`${url}/ui/#/exchange/req_bytes`, { height: 4_000 }, async page => {
@@ -30,7 +30,7 @@ async function frames(stage, fresh) {
     })
   }))
 
-  await stage.check('changes stand with their rules, are explained on demand, and are marked in the text', () => fresh(async ({ url }) => {
+  stage.check('changes stand with their rules, are explained on demand, and are marked in the text', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
       await open(page)
       const row = '[data-row="2"]'
@@ -53,7 +53,7 @@ async function frames(stage, fresh) {
     })
   }))
 
-  await stage.check('a short frame leaves out repeated members, but no content', () => fresh(async ({ url }) => {
+  stage.check('a short frame leaves out repeated members, but no content', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
       await open(page)
       const shown = await textOf(page, '[data-row="3"] [data-side=engine] .frame')
@@ -63,7 +63,7 @@ async function frames(stage, fresh) {
     })
   }))
 
-  await stage.check('the search counts the hits of both sides and goes through them', () => fresh(async ({ url, state }) => {
+  stage.check('the search counts the hits of both sides and goes through them', () => fresh(async ({ url, state }) => {
     const rows = data.rows(120)
     state.exchanges.set('req_search', data.exchange('req_search', rows))
     const total = rows.flatMap(row => [row.engine, ...row.client]).reduce((sum, frame) => sum + (frame?.text.match(/jacket/gi)?.length ?? 0), 0)
@@ -95,7 +95,7 @@ async function frames(stage, fresh) {
     })
   }))
 
-  await stage.check('of a long answer a part is shown, and the hit that one looks for', () => fresh(async ({ url, state }) => {
+  stage.check('of a long answer a part is shown, and the hit that one looks for', () => fresh(async ({ url, state }) => {
     const long = JSON.stringify({ data: 'x'.repeat(2_000_000), needle: 'needle', rest: 'y'.repeat(50_000) })
     state.exchanges.set('req_long', data.exchange('req_long', [{ engine: { at_ms: 1, text: long }, client: [{ at_ms: 2, text: long }], changes: [] }]))
     await stage.with(`${url}/ui/#/exchange/req_long`, {}, async page => {
@@ -111,27 +111,19 @@ async function frames(stage, fresh) {
     })
   }))
 
-  await stage.check('keys go from change to change, and to both ends', () => fresh(async ({ url }) => {
+  stage.check('keys go from change to change, and to both ends', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
       await open(page)
-      const press = async key => { await page.keyboard.press(key); await page.waitForTimeout(50) }
-      await press('G')
-      await selects(page, 120)
-      await press('C')
-      await selects(page, 118)
-      await press('C')
-      await selects(page, 80)
-      await press('c')
-      await selects(page, 118)
-      await press('g')
-      await press('g')
-      await selects(page, 0)
+      for (const [keys, row] of [['G', 120], ['C', 118], ['C', 80], ['c', 118], ['gg', 0]]) {
+        for (const key of keys) await page.keyboard.press(key)
+        await selects(page, row)
+      }
     })
   }))
 }
 
-async function time(stage, fresh) {
-  await stage.check('the time axis shows pauses and jumps', () => fresh(async ({ url }) => {
+function time(stage, fresh) {
+  stage.check('the time axis shows pauses and jumps', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
       await open(page)
       assert.match(await page.$eval('.timeline', bar => bar.textContent), /2\.6\d s/)
@@ -153,7 +145,7 @@ async function time(stage, fresh) {
     })
   }))
 
-  await stage.check('the player shows the frames at their pace, and pauses', () => fresh(async ({ url }) => {
+  stage.check('the player shows the frames at their pace, and pauses', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
       await open(page)
       await page.selectOption('.player select', '0.5')
@@ -174,8 +166,8 @@ async function time(stage, fresh) {
   }))
 }
 
-async function parts(stage, fresh) {
-  await stage.check('rules, requests, attempts and commands have their tabs', () => fresh(async ({ url }) => {
+function parts(stage, fresh) {
+  stage.check('rules, requests, attempts and commands have their tabs', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
       await open(page)
       await page.keyboard.press('2')
@@ -200,7 +192,7 @@ async function parts(stage, fresh) {
     })
   }))
 
-  await stage.check('whole, failed, relayed and missing exchanges are told apart', () => fresh(async ({ url }) => {
+  stage.check('whole, failed, relayed and missing exchanges are told apart', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/#/exchange/req_whole`, {}, async page => {
       await open(page)
       assert.match(await text(page, '[data-side=client] ins'), /^"reasoning_content": "Look\."$/)
@@ -218,7 +210,7 @@ async function parts(stage, fresh) {
     })
   }))
 
-  await stage.check('text of others is shown, does not run, and does not reorder the page', () => fresh(async ({ url, state }) => {
+  stage.check('text of others is shown, does not run, and does not reorder the page', () => fresh(async ({ url, state }) => {
     state.requests = () => ({ running: [], ended: [{ ...data.ended(1)[0], model: data.EVIL, key: data.EVIL, code: data.EVIL, end: 'error' }] })
     state.upstreams = [{ ...state.upstreams[2], why: data.EVIL }]
     const hidden = page => page.evaluate(() => {
@@ -255,7 +247,7 @@ async function parts(stage, fresh) {
     })
   }))
 
-  await stage.check('the policy is in force', () => fresh(async ({ url }) => {
+  stage.check('the policy is in force', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/`, { expected: /inline script violates/ }, async page => {
       const ran = await page.evaluate(() => {
         const script = document.createElement('script')
@@ -269,8 +261,8 @@ async function parts(stage, fresh) {
   }))
 }
 
-export async function checks(stage, fresh) {
-  await frames(stage, fresh)
-  await time(stage, fresh)
-  await parts(stage, fresh)
+export function checks(stage, fresh) {
+  frames(stage, fresh)
+  time(stage, fresh)
+  parts(stage, fresh)
 }

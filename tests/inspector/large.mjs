@@ -27,19 +27,19 @@ const told = times => `median ${times[times.length >> 1].toFixed(1)} ms, 95 % ${
 
 const rendered = (page, list) => page.locator(`${list} .list-row`).count()
 
-export async function checks(stage, fresh) {
-  await stage.check('1,000 streams stay usable', () => fresh(async ({ url, state }) => {
+export function checks(stage, fresh) {
+  stage.check('1,000 streams stay usable', tell => fresh(async ({ url, state }) => {
     state.requests = () => ({ running: data.running(STREAMS), ended: data.ended(200) })
     await stage.with(`${url}/ui/`, {}, async page => {
       await until(page, () => document.querySelector('.requests').getAttribute('aria-rowcount') === '1201')
       assert.ok((await rendered(page, '.requests')) < 120, 'only the rows in view are rendered')
       const times = await scrolled(page, '.requests', 60, 120)
-      console.log(`    scrolling 1,200 rows: ${told(times)}`)
+      tell(`scrolling 1,200 rows: ${told(times)}`)
       assert.ok(times[times.length >> 1] < SLOWEST)
       const started = performance.now()
       await page.fill('#requests input[type=search]', 'state:streaming qwen')
       await until(page, () => / of 1,200$/.test(document.querySelector('#requests .total').textContent))
-      console.log(`    filtering: ${Math.round(performance.now() - started)} ms`)
+      tell(`filtering: ${Math.round(performance.now() - started)} ms`)
       assert.ok(performance.now() - started < 5_000)
       await page.fill('#requests input[type=search]', '')
       await page.locator('.requests').focus()
@@ -48,7 +48,7 @@ export async function checks(stage, fresh) {
     })
   }))
 
-  await stage.check('100,000 frames stay usable', () => fresh(async ({ url, state }) => {
+  stage.check('100,000 frames stay usable', tell => fresh(async ({ url, state }) => {
     const rows = data.rows(FRAMES - 1)
     assert.equal(rows.length, FRAMES)
     state.exchanges.set('req_large', data.exchange('req_large', rows))
@@ -58,7 +58,7 @@ export async function checks(stage, fresh) {
         const started = performance.now()
         await work()
         const took = performance.now() - started
-        console.log(`    ${what}: ${Math.round(took)} ms`)
+        tell(`${what}: ${Math.round(took)} ms`)
         assert.ok(took < limit, `${what} took ${took} ms`)
       }
       await timed('opening', 30_000, async () => {
@@ -68,7 +68,7 @@ export async function checks(stage, fresh) {
       assert.equal(await page.getAttribute('.frame-list', 'aria-rowcount'), String(FRAMES + 1))
       assert.ok((await rendered(page, '.frame-list')) < 200, 'only the rows in view are rendered')
       const times = await scrolled(page, '.frame-list', 90, 120)
-      console.log(`    scrolling: ${told(times)}`)
+      tell(`scrolling: ${told(times)}`)
       assert.ok(times[times.length >> 1] < SLOWEST)
       await timed('to the end', 5_000, async () => {
         await page.keyboard.press('G')
@@ -78,7 +78,7 @@ export async function checks(stage, fresh) {
         }, FRAMES - 1)
       })
       const upwards = await scrolled(page, '.frame-list', -90, 60)
-      console.log(`    scrolling upwards: ${told(upwards)}`)
+      tell(`scrolling upwards: ${told(upwards)}`)
       assert.ok(upwards[upwards.length >> 1] < SLOWEST)
       await timed('to the start', 5_000, async () => {
         await page.keyboard.press('g')
@@ -97,7 +97,7 @@ export async function checks(stage, fresh) {
       await page.click('.player button')
       await until(page, () => Number(document.querySelector('.frame-list').getAttribute('aria-rowcount')) < 90_000)
       const played = await scrolled(page, '.timeline', 0, 60)
-      console.log(`    playing: ${told(played)}`)
+      tell(`playing: ${told(played)}`)
       assert.ok(played[played.length >> 1] < SLOWEST)
       await page.click('text=Show all')
       await timed('a jump on the time axis', 5_000, async () => {

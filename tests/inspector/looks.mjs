@@ -47,36 +47,36 @@ const VIEWS = [
   { name: 'missing', hash: '#/exchange/req_missing', ready: page => page.waitForSelector('[role=alert]') },
 ]
 
-const SIZES = [
-  { size: 'wide', width: 1280, colorScheme: 'light' },
-  { size: 'dark', width: 1280, colorScheme: 'dark' },
-  { size: 'narrow', width: 320, colorScheme: 'light' },
-  { size: 'narrow-dark', width: 320, colorScheme: 'dark' },
+// Each window is opened in one theme and then turns to the other, so that both themes are seen at the start of a page, too.
+const WINDOWS = [
+  { window: 'wide', size: { width: 1280, height: 800 }, themes: ['light', 'dark'] },
+  { window: 'narrow', size: { width: 320, height: 640 }, themes: ['dark', 'light'] },
 ]
 
 const isLight = page => page.evaluate(() => getComputedStyle(document.body).backgroundColor.match(/\d+/g).slice(0, 3).map(Number).reduce((sum, part) => sum + part) > 382)
 
-export async function checks(stage, fresh, { work }) {
+export function checks(stage, fresh, { work }) {
   for (const { name, hash, ready, state: change, part, isNarrowToo } of VIEWS)
-    await stage.check(`${name}: both themes, wide and narrow, without findings of axe`, async () => {
-      for (const { size, width, colorScheme } of SIZES)
-        await fresh(async ({ url, state }) => {
-          // Enough to see each kind of row; axe takes long for many.
-          state.requests = () => ({ running: data.running(6), ended: data.ended(9) })
-          change?.(state)
-          // Without motion, so that a picture does not catch a color between two.
-          await stage.with(`${url}/ui/${hash}`, { width, height: width === 320 ? 640 : 800, colorScheme, reducedMotion: 'reduce' }, async page => {
-            await ready(page, state)
+    for (const { window, size, themes } of WINDOWS)
+      stage.check(`${name}: both themes, ${window}, without findings of axe`, () => fresh(async ({ url, state }) => {
+        // Enough to see each kind of row; axe takes long for many.
+        state.requests = () => ({ running: data.running(6), ended: data.ended(9) })
+        change?.(state)
+        // Without motion, so that a picture does not catch a color between two.
+        await stage.with(`${url}/ui/${hash}`, { ...size, colorScheme: themes[0], reducedMotion: 'reduce' }, async page => {
+          await ready(page, state)
+          for (const colorScheme of themes) {
+            await page.emulateMedia({ colorScheme })
             assert.equal(await isLight(page), colorScheme === 'light')
-            assert.ok(await fits(page), `${size}: nothing is wider than the window`)
-            const found = width > 320 || (isNarrowToo && colorScheme === 'light') ? await stage.findings(page, part) : []
-            await page.screenshot({ path: path.join(work, `${name}-${size}.png`) })
-            assert.deepEqual(found, [], size)
-          })
+            assert.ok(await fits(page), `${colorScheme}: nothing is wider than the window`)
+            const found = window === 'wide' || (isNarrowToo && colorScheme === 'light') ? await stage.findings(page, part) : []
+            await page.screenshot({ path: path.join(work, `${name}-${window}-${colorScheme}.png`) })
+            assert.deepEqual(found, [], colorScheme)
+          }
         })
-    })
+      }))
 
-  await stage.check('the theme is the system’s until one is chosen', () => fresh(async ({ url }) => {
+  stage.check('the theme is the system’s until one is chosen', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/`, { colorScheme: 'dark' }, async page => {
       await page.waitForSelector('.list-row')
       const seen = [await isLight(page)]
@@ -88,7 +88,7 @@ export async function checks(stage, fresh, { work }) {
     })
   }))
 
-  await stage.check('nothing moves by itself where motion is not wanted', () => fresh(async ({ url }) => {
+  stage.check('nothing moves by itself where motion is not wanted', () => fresh(async ({ url }) => {
     const moving = page => page.evaluate(() => document.getAnimations().length)
     await stage.with(`${url}/ui/`, { reducedMotion: 'reduce' }, async page => {
       await page.waitForSelector('.state.streaming')
@@ -97,7 +97,7 @@ export async function checks(stage, fresh, { work }) {
   }))
 
   if (process.env.SAMEWIRE_SCREENSHOTS === '1')
-    await stage.check('the pictures of the documents', () => fresh(async ({ url, state }) => {
+    stage.check('the pictures of the documents', () => fresh(async ({ url, state }) => {
       state.requests = () => ({ running: data.running(6, 3), ended: data.ended(20) })
       for (const [name, hash, selector] of [['requests', '#/', '.captures .list-row'], ['exchange', '#/exchange/req_stream', '.frame-list .list-row']])
         await stage.with(`${url}/ui/${hash}`, { height: name === 'requests' ? 860 : 700, reducedMotion: 'reduce' }, async page => {

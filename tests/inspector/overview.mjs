@@ -1,12 +1,12 @@
 // The overview: live requests, engines, plots, drift, captures, and the keys.
 import assert from 'node:assert/strict'
 import * as data from './data.mjs'
-import { textOf, until } from './stage.mjs'
+import { drawn, textOf, until } from './stage.mjs'
 
 const rowsOf = (page, list = '.requests') => page.$$eval(`${list} .list-row`, rows => rows.map(row => row.innerText.replace(/\s+/g, ' ')))
 
-async function requests(stage, fresh) {
-  await stage.check('requests that run stand first, and one that ends says how', () => fresh(async ({ url, state }) => {
+function requests(stage, fresh) {
+  stage.check('requests that run stand first, and one that ends says how', () => fresh(async ({ url, state }) => {
     const running = { ...data.running(1)[0], id: 'req_live', model: 'live-model', key: 'live-key', state: 'waiting', first_token_ms: null, tokens: 0, tokens_per_second: null, is_captured: true }
     let all = { running: [running], ended: [] }
     state.requests = () => all
@@ -24,7 +24,7 @@ async function requests(stage, fresh) {
     })
   }))
 
-  await stage.check('a hidden page asks for nothing, and goes on when it is seen again', () => fresh(async ({ url, state }) => {
+  stage.check('a hidden page asks for nothing, and goes on when it is seen again', () => fresh(async ({ url, state }) => {
     await stage.with(`${url}/ui/`, {}, async page => {
       await page.waitForSelector('.requests .list-row')
       const set = isHidden => page.evaluate(isHidden => {
@@ -44,7 +44,7 @@ async function requests(stage, fresh) {
     })
   }))
 
-  await stage.check('a server that is gone is told of, and its return too', () => fresh(async ({ url, state }) => {
+  stage.check('a server that is gone is told of, and its return too', () => fresh(async ({ url, state }) => {
     await stage.with(`${url}/ui/`, {}, async page => {
       await page.waitForSelector('.requests .list-row')
       state.isGone = true
@@ -61,12 +61,12 @@ async function requests(stage, fresh) {
     })
   }))
 
-  await stage.check('the filter takes words and fields', () => fresh(async ({ url }) => {
+  stage.check('the filter takes words and fields', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/`, {}, async page => {
       await page.waitForSelector('.requests .list-row')
       const filter = async text => {
         await page.fill('#requests input[type=search]', text)
-        await page.waitForTimeout(50)
+        await drawn(page)
         return rowsOf(page)
       }
       const waiting = await filter('state:waiting')
@@ -82,8 +82,8 @@ async function requests(stage, fresh) {
   }))
 }
 
-async function panels(stage, fresh) {
-  await stage.check('engines and drift have their figures', () => fresh(async ({ url }) => {
+function panels(stage, fresh) {
+  stage.check('engines and drift have their figures', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/`, {}, async page => {
       await page.waitForSelector('#engines tbody tr')
       const engines = await page.$$eval('#engines tbody tr', rows => rows.map(row => row.innerText.replace(/\s+/g, ' ').trim()))
@@ -97,7 +97,7 @@ async function panels(stage, fresh) {
     })
   }))
 
-  await stage.check('plots have gaps, a read-out by pointer and by keys, and a table', () => fresh(async ({ url }) => {
+  stage.check('plots have gaps, a read-out by pointer and by keys, and a table', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/`, {}, async page => {
       await page.waitForSelector('.plot .series path[d^=M]')
       const pieces = await page.$$eval('.plot:first-child .series.first', ([series]) => [series.querySelector('path').getAttribute('d').split('M').length - 1, series.querySelectorAll('circle').length])
@@ -125,7 +125,7 @@ async function panels(stage, fresh) {
     })
   }))
 
-  await stage.check('a samewire without traffic says so everywhere', () => fresh(async ({ url, state }) => {
+  stage.check('a samewire without traffic says so everywhere', () => fresh(async ({ url, state }) => {
     data.empty(state)
     await stage.with(`${url}/ui/`, {}, async page => {
       await page.waitForSelector('#captures .howto')
@@ -141,8 +141,8 @@ async function panels(stage, fresh) {
   }))
 }
 
-async function captures(stage, fresh) {
-  await stage.check('capturing starts, stops and forgets, and asks before', () => fresh(async ({ url, state }) => {
+function captures(stage, fresh) {
+  stage.check('capturing starts, stops and forgets, and asks before', () => fresh(async ({ url, state }) => {
     state.capturing = null
     await stage.with(`${url}/ui/#/captures`, {}, async page => {
       await page.waitForSelector('.captures .list-row')
@@ -171,7 +171,7 @@ async function captures(stage, fresh) {
     })
   }))
 
-  await stage.check('a command that is refused shows why, and the command for a terminal', () => fresh(async ({ url, state }) => {
+  stage.check('a command that is refused shows why, and the command for a terminal', () => fresh(async ({ url, state }) => {
     state.capturing = null
     state.refusal = 'pages may not POST here: admin.hosts\u202e <b>x</b>\n'
     await stage.with(`${url}/ui/`, {}, async page => {
@@ -187,7 +187,7 @@ async function captures(stage, fresh) {
     })
   }))
 
-  await stage.check('a samewire without captures shows how to switch them on', () => fresh(async ({ url, state }) => {
+  stage.check('a samewire without captures shows how to switch them on', () => fresh(async ({ url, state }) => {
     state.isWithoutCaptures = true
     await stage.with(`${url}/ui/`, {}, async page => {
       await page.waitForSelector('#captures .howto')
@@ -195,7 +195,7 @@ async function captures(stage, fresh) {
     })
   }))
 
-  await stage.check('captured exchanges are filtered, opened and downloaded', () => fresh(async ({ url }) => {
+  stage.check('captured exchanges are filtered, opened and downloaded', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/`, {}, async page => {
       await page.waitForSelector('.captures .list-row')
       await page.check('.filters input[type=checkbox]')
@@ -211,8 +211,8 @@ async function captures(stage, fresh) {
   }))
 }
 
-async function keys(stage, fresh) {
-  await stage.check('the overview works by keys alone', () => fresh(async ({ url }) => {
+function keys(stage, fresh) {
+  stage.check('the overview works by keys alone', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/`, {}, async page => {
       await page.waitForSelector('.requests .list-row')
       const press = async (...keys) => { for (const key of keys) await page.keyboard.press(key) }
@@ -239,15 +239,17 @@ async function keys(stage, fresh) {
       await page.waitForSelector('.exchange-head')
       await press('Escape')
       await page.waitForSelector('.requests .list-row')
-      await press('t', 't')
-      assert.equal(await page.getAttribute('html', 'data-theme'), 'dark')
+      for (const theme of ['light', 'dark']) {
+        await press('t')
+        await until(page, theme => document.documentElement.dataset.theme === theme, theme)
+      }
       await page.reload()
       await page.waitForSelector('.requests .list-row')
       assert.equal(await page.getAttribute('html', 'data-theme'), 'dark', 'the choice is kept')
     })
   }))
 
-  await stage.check('the focus is always visible', () => fresh(async ({ url }) => {
+  stage.check('the focus is always visible', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/`, {}, async page => {
       await page.waitForSelector('.requests .list-row')
       const seen = new Set()
@@ -266,9 +268,9 @@ async function keys(stage, fresh) {
   }))
 }
 
-export async function checks(stage, fresh) {
-  await requests(stage, fresh)
-  await panels(stage, fresh)
-  await captures(stage, fresh)
-  await keys(stage, fresh)
+export function checks(stage, fresh) {
+  requests(stage, fresh)
+  panels(stage, fresh)
+  captures(stage, fresh)
+  keys(stage, fresh)
 }

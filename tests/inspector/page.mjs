@@ -7,18 +7,19 @@ import * as looks from './looks.mjs'
 import * as overview from './overview.mjs'
 import * as pure from './pure.mjs'
 
-export async function checks(stage, places) {
-  await files.checks(stage, places)
-  await pure.checks(stage)
-  for (const part of [overview, exchange, looks, large]) {
-    const fresh = async use => {
-      const mock = await startMock()
-      try {
-        await use(mock)
-      } finally {
-        mock.stop()
-      }
-    }
-    await part.checks(stage, fresh, places)
+/** Hands a new mock to a function. */
+async function fresh(use) {
+  const mock = await startMock()
+  try {
+    await use(mock)
+  } finally {
+    mock.stop()
   }
+}
+
+/** Adds the checks, what takes longest first. */
+export async function checks(stage, places) {
+  for (const part of [large, overview, exchange, looks]) part.checks(stage, fresh, places)
+  pure.checks(stage)
+  await files.checks(stage, places)
 }

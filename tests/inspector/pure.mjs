@@ -32,8 +32,8 @@ function countOf(found) {
   return parts.length ? parts.reduce((sum, part) => sum + countOf(part), 0) : 1
 }
 
-async function frames(stage) {
-  await stage.check('frames keep their meaning when they are scanned and indented', () => {
+function frames(stage) {
+  stage.check('frames keep their meaning when they are scanned and indented', () => {
     const random = numbers(23)
     for (let round = 0; round < 3_000; round += 1) {
       const object = { x: value(random, 0) }
@@ -51,7 +51,7 @@ async function frames(stage) {
     }
   })
 
-  await stage.check('text that is no JSON is left as it is', () => {
+  stage.check('text that is no JSON is left as it is', () => {
     for (const text of ['', 'data: [DONE]', ': ping', 'data: {', 'data: {"a":', 'data: {"a":"b', '{"a" 1}', '{"a":1,}', '[1 2]', 'data: {"a":"\\', '<html>', `${'['.repeat(5_000)}`]) {
       const found = scalars(text)
       assert.ok(found === null || found.length > 0, text)
@@ -62,7 +62,7 @@ async function frames(stage) {
     assert.equal(indented(exact).replace(/\s/g, ''), exact, 'numbers and repeated keys stay')
   })
 
-  await stage.check('differences are the members that one side alone has', () => {
+  stage.check('differences are the members that one side alone has', () => {
     const of = (text, marks) => marks.map(({ start, end }) => text.slice(start, end))
     const engine = 'data: {"id":"1","delta":{"reasoning":"a"},"x":null}'
     const clients = ['data: {"id":"1","delta":{"role":"assistant"}}', 'data: {"id":"1","delta":{"reasoning_content":"a","reasoning":"a"}}']
@@ -73,8 +73,8 @@ async function frames(stage) {
   })
 }
 
-async function sums(stage) {
-  await stage.check('heights sum up as a plain sum does', () => {
+function sums(stage) {
+  stage.check('heights sum up as a plain sum does', () => {
     const random = numbers(5)
     for (const capacity of [0, 1, 2, 3, 7, 64, 65, 1_000]) {
       const sizes = Array.from({ length: capacity }, () => 1 + Math.floor(random() * 90))
@@ -96,7 +96,7 @@ async function sums(stage) {
     }
   })
 
-  await stage.check('hits, pauses, gaps, scales and units', () => {
+  stage.check('hits, pauses, gaps, scales and units', () => {
     assert.equal(hitsIn('a.b A.B axb', expressionOf('a.b')).length, 2, 'no character of a query is an operator')
     for (const character of '\\^$.*+?()[]{}|/-') assert.equal(hitsIn(`x${character}y`, expressionOf(`x${character}Y`)).length, 1, character)
     const hits = [[3, 0, 0], [5, 1, 0], [9, 0, 0]]
@@ -113,7 +113,7 @@ async function sums(stage) {
   })
 }
 
-export async function checks(stage) {
-  await frames(stage)
-  await sums(stage)
+export function checks(stage) {
+  frames(stage)
+  sums(stage)
 }

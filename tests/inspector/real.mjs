@@ -14,6 +14,15 @@ const fixtures = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../
 const run = promisify(execFile)
 const START = 30_000
 
+/** Waits until a question is answered with yes. */
+async function eventually(what, isSo) {
+  const deadline = Date.now() + START
+  while (!(await isSo())) {
+    assert.ok(Date.now() < deadline, `waited in vain: ${what}`)
+    await new Promise(resolve => setTimeout(resolve, 50))
+  }
+}
+
 /** Processes that were started, and the folder for their logs. */
 class Processes {
   constructor(binary, work) {
@@ -40,6 +49,22 @@ class Processes {
         resolve({ child, ...found })
       })
     })
+  }
+
+  /** Starts a samewire before recorded engines, and hands its addresses and its process to a function. */
+  async fresh(name, use) {
+    const fixture = engine => path.join(fixtures, engine)
+    this.recorded ??= this.listening('recorded', ['replay'], 'replay', fixture('vllm'), fixture('sglang'), '--listen', '127.0.0.1:0', '--pace', '60')
+    const { replay } = await this.recorded
+    const config = path.join(this.work, `${name}.toml`)
+    await writeFile(config, '', { mode: 0o600 })
+    const place = await this.listening(name, ['proxy', 'admin'], 'serve', '--config', config, '--upstream', `http://${replay}`, '--listen', '127.0.0.1:0', '--admin-listen', '127.0.0.1:0')
+    try {
+      await eventually('samewire is ready', async () => (await fetch(`http://${place.admin}/readyz`)).ok)
+      await use(place)
+    } finally {
+      place.child.kill('SIGKILL')
+    }
   }
 
   /** Starts a process that logs where it listens; gives the addresses of its listeners. */
@@ -73,16 +98,20 @@ async function json(address, route) {
 async function captured({ proxy, admin }, route, body) {
   await fetch(`http://${admin}/captures/start`, { method: 'POST' })
   const { id } = await ask(proxy, route, body)
-  const deadline = Date.now() + 15_000
-  while (!(await json(admin, '/captures')).exchanges.some(one => one.id === id)) {
-    assert.ok(Date.now() < deadline, `${id} is not captured`)
-    await new Promise(resolve => setTimeout(resolve, 50))
-  }
+  await eventually(`${id} is captured`, async () => (await json(admin, '/captures')).exchanges.some(one => one.id === id))
   return id
 }
 
-async function served(stage, admin) {
-  await stage.check('the page and its files have their headers', async () => {
+/** Sends a request, and leaves when the answer has begun. */
+async function leave({ proxy }) {
+  const controller = new AbortController()
+  const answer = await fetch(`http://${proxy}/v1/chat/completions`, { method: 'POST', signal: controller.signal, headers: { 'content-type': 'application/json' }, body: JSON.stringify(chat('vllm/reasoning')) })
+  await answer.body.getReader().read()
+  controller.abort()
+}
+
+function served(stage, fresh) {
+  stage.check('the page and its files have their headers', () => fresh('served', async ({ admin }) => {
     const moved = await fetch(`http://${admin}/ui`, { redirect: 'manual' })
     assert.deepEqual([moved.status, moved.headers.get('location')], [308, '/ui/'])
     const page = await fetch(`http://${admin}/ui/`)
@@ -94,11 +123,20 @@ async function served(stage, admin) {
       const answer = await fetch(`http://${admin}${route}`)
       assert.deepEqual([answer.status, answer.headers.get('content-type'), answer.headers.get('cache-control')], [200, 'application/json', 'no-store'], route)
     }
-  })
+  }))
 }
 
-async function live(stage, { proxy, admin }) {
-  await stage.check('capturing starts from the page, and a stream is seen while it runs and when it has ended', () =>
+function live(stage, fresh) {
+  stage.check('history and drift fill up', () => fresh('history', async place => {
+    await stage.with(`http://${place.admin}/ui/`, {}, async page => {
+      await ask(place.proxy, 'chat/completions', chat('vllm/reasoning'))
+      await until(page, () => document.querySelectorAll('.plot .series.first path[d^=M], .plot .series.first circle').length >= 3)
+      await until(page, () => /reasoning_name/.test(document.querySelector('#drift').innerText))
+      assert.match(await textOf(page, '#engines tbody'), /ready/)
+    })
+  }))
+
+  stage.check('capturing starts from the page, and a stream is seen while it runs and when it has ended', () => fresh('live', ({ admin, proxy }) =>
     stage.with(`http://${admin}/ui/`, {}, async page => {
       await until(page, () => document.querySelector('.bar .pill.good')?.textContent === 'ready')
       await page.waitForSelector('#captures .howto')
@@ -120,21 +158,12 @@ async function live(stage, { proxy, admin }) {
       assert.match(await page.$eval('.frame-list', list => list.textContent), /reasoning_name/)
       await page.check('text=Explain')
       assert.match(await page.$eval('.frame-list', list => list.textContent), /Reasoning came under another name/)
-    }))
+    })))
 
-  await stage.check('a client that leaves is told of', () => stage.with(`http://${admin}/ui/`, {}, async page => {
-    const controller = new AbortController()
-    const answer = await fetch(`http://${proxy}/v1/chat/completions`, { method: 'POST', signal: controller.signal, headers: { 'content-type': 'application/json' }, body: JSON.stringify(chat('vllm/reasoning')) })
-    await answer.body.getReader().read()
-    controller.abort()
+  stage.check('a client that leaves is told of', () => fresh('leaves', place => stage.with(`http://${place.admin}/ui/`, {}, async page => {
+    await leave(place)
     await until(page, () => /ended vllm\/reasoning .*client left · 200/.test(document.querySelector('.requests .list-row')?.innerText.replace(/\s+/g, ' ')))
-  }))
-
-  await stage.check('history and drift fill up', () => stage.with(`http://${admin}/ui/`, {}, async page => {
-    await page.waitForFunction(() => document.querySelectorAll('.plot .series.first path[d^=M], .plot .series.first circle').length >= 3, null, { timeout: 30_000 })
-    await until(page, () => /reasoning_name/.test(document.querySelector('#drift').innerText))
-    assert.match(await textOf(page, '#engines tbody'), /ready/)
-  }))
+  })))
 }
 
 /** Requests of each kind: route, body, and words that the view of the exchange must have. */
@@ -146,9 +175,9 @@ const KINDS = [
   ['an error', 'chat/completions', chat('sglang/error-max-tokens'), /error/],
 ]
 
-async function kinds(stage, place, binary, work) {
+function kinds(stage, fresh, binary, work) {
   for (const [at, [name, route, body, words]] of KINDS.entries())
-    await stage.check(`${name} is shown, and its commands work`, async () => {
+    stage.check(`${name} is shown, and its commands work`, () => fresh(`kind-${at}`, async place => {
       const id = await captured(place, route, body)
       await stage.with(`http://${place.admin}/ui/#/exchange/${id}`, { height: 1_600 }, async page => {
         await page.waitForSelector('.frame-list .list-row')
@@ -180,57 +209,57 @@ async function kinds(stage, place, binary, work) {
         assert.equal(ended.code, isError ? 1 : 0, ended.stderr)
         assert.match(ended.stderr, /summary/)
       })
-    })
+    }))
 }
 
-async function looks(stage, place) {
-  for (const colorScheme of ['light', 'dark'])
-    await stage.check(`axe finds nothing with real data, ${colorScheme}`, async () => {
-      const id = await captured(place, 'chat/completions', chat('vllm/tool'))
-      for (const [hash, selector] of [['#/', '.captures .list-row'], [`#/exchange/${id}`, '.frame-list .list-row']])
-        await stage.with(`http://${place.admin}/ui/${hash}`, { colorScheme, reducedMotion: 'reduce' }, async page => {
-          await page.waitForSelector(selector)
-          assert.deepEqual(await stage.findings(page), [])
-        })
-    })
+function looks(stage, fresh) {
+  for (const [view, selector] of [['overview', '.captures .list-row'], ['exchange', '.frame-list .list-row']])
+    stage.check(`axe finds nothing with real data: ${view}`, () => fresh(`looks-${view}`, async place => {
+      const [id] = await Promise.all([...KINDS.map(([, route, body]) => captured(place, route, body)), leave(place)])
+      const hash = view === 'exchange' ? `#/exchange/${id}` : '#/'
+      await stage.with(`http://${place.admin}/ui/${hash}`, { reducedMotion: 'reduce' }, async page => {
+        await page.waitForSelector(selector)
+        for (const colorScheme of ['light', 'dark']) {
+          await page.emulateMedia({ colorScheme })
+          assert.deepEqual(await stage.findings(page), [], colorScheme)
+        }
+      })
+    }))
 }
 
-async function ends(stage, { admin, child }) {
-  await stage.check('capturing stops and is forgotten from the page, and the page tells when samewire is gone', () => stage.with(`http://${admin}/ui/`, {}, async page => {
-    await page.waitForSelector('.captures .list-row')
-    const [download] = await Promise.all([page.waitForEvent('download'), page.click('.captures .list-row a[download]')])
-    assert.match(download.suggestedFilename(), /^\w+-req_[0-9a-f]+\.tar$/)
-    await page.click('#captures button:text-is("Stop")')
-    await page.waitForSelector('.switch.off')
-    await page.click('text=Forget all …')
-    await page.click('dialog button.danger')
-    await page.waitForSelector('#captures .howto')
-    child.removeAllListeners('exit')
-    child.kill('SIGKILL')
-    await page.waitForSelector('.gone')
+function ends(stage, fresh) {
+  stage.check('capturing stops and is forgotten from the page, and the page tells when samewire is gone', () => fresh('ends', async place => {
+    await captured(place, 'chat/completions', chat('vllm/tool'))
+    await stage.with(`http://${place.admin}/ui/`, {}, async page => {
+      await page.waitForSelector('.captures .list-row')
+      const [download] = await Promise.all([page.waitForEvent('download'), page.click('.captures .list-row a[download]')])
+      assert.match(download.suggestedFilename(), /^\w+-req_[0-9a-f]+\.tar$/)
+      await page.click('#captures button:text-is("Stop")')
+      await page.waitForSelector('.switch.off')
+      await page.click('text=Forget all …')
+      await page.click('dialog button.danger')
+      await page.waitForSelector('#captures .howto')
+      place.child.kill('SIGKILL')
+      await page.waitForSelector('.gone')
+    })
   }))
 }
 
-export async function checks(stage, { work, binary }) {
+/** Adds the checks, and gives a function that ends what they have started. */
+export function checks(stage, { work, binary }) {
   const processes = new Processes(binary, work)
-  try {
-    const { replay } = await processes.listening('replay', ['replay'], 'replay', path.join(fixtures, 'vllm'), path.join(fixtures, 'sglang'), '--listen', '127.0.0.1:0', '--pace', '60')
-    const config = path.join(work, 'samewire.toml')
-    await writeFile(config, '', { mode: 0o600 })
-    const place = await processes.listening('serve', ['proxy', 'admin'], 'serve', '--config', config, '--upstream', `http://${replay}`, '--listen', '127.0.0.1:0', '--admin-listen', '127.0.0.1:0')
-    await served(stage, place.admin)
-    await live(stage, place)
-    await kinds(stage, place, binary, work)
-    await looks(stage, place)
-    await ends(stage, place)
-    await stage.check('the demo prints the address of its page, which has its requests', async () => {
-      const { url } = await processes.start('demo', ['demo', '--listen', '127.0.0.1:0', '--admin-listen', '127.0.0.1:0'], 'stdout', line => {
-        const found = /http:\/\/127\.0\.0\.1:\d+\/ui\//.exec(line)
-        return found && { url: found[0] }
-      })
-      await stage.with(url, {}, page => until(page, () => document.querySelector('.bar .pill.good')?.textContent === 'ready'))
+  const fresh = processes.fresh.bind(processes)
+  live(stage, fresh)
+  served(stage, fresh)
+  kinds(stage, fresh, binary, work)
+  looks(stage, fresh)
+  ends(stage, fresh)
+  stage.check('the demo prints the address of its page, which has its requests', async () => {
+    const { url } = await processes.start('demo', ['demo', '--listen', '127.0.0.1:0', '--admin-listen', '127.0.0.1:0'], 'stdout', line => {
+      const found = /http:\/\/127\.0\.0\.1:\d+\/ui\//.exec(line)
+      return found && { url: found[0] }
     })
-  } finally {
-    processes.stop()
-  }
+    await stage.with(url, {}, page => until(page, () => document.querySelector('.bar .pill.good')?.textContent === 'ready'))
+  })
+  return () => processes.stop()
 }
