@@ -1,11 +1,13 @@
 //! Random operations, one after the other, give the same answers on all three kinds of store.
 
 use crate::places::{self, Fresh};
+use crate::postgres::connect;
 use crate::responses::{NOW, item, key, queued};
 use crate::seeded::seeded;
 use proptest::prelude::*;
 use samewire::store::{Caps, Events, Finish, Item, Key, LEASE, NewResponse, PageRequest, State, Store};
 use std::sync::Arc;
+use tokio::runtime::Runtime;
 
 /// Limits so small that records are evicted, refused and expire.
 const TIGHT: Caps = Caps { ttl: 40_000, bytes: 9_000, records: 5, record_bytes: 6_000, lease: LEASE };
@@ -271,12 +273,12 @@ fn reached(seen: &[String]) {
     }
 }
 
-fn run<P: Future<Output = Fresh>>(cases: u32, place: impl Fn() -> P) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+/// Plays random cases, each on the place that the function returns, which is empty.
+fn run<P: std::borrow::Borrow<Fresh>>(runtime: &Runtime, cases: u32, place: impl AsyncFn() -> P) {
     let all = std::cell::RefCell::new(Vec::new());
     let mut runner = proptest::test_runner::TestRunner::new(seeded(cases));
     let outcome = runner.run(&prop::collection::vec(steps(), 1..120), |steps| {
-        let seen = runtime.block_on(async { play(&steps, &place().await).await })?;
+        let seen = runtime.block_on(async { play(&steps, place().await.borrow()).await })?;
         all.borrow_mut().extend(seen);
         Ok(())
     });
@@ -286,14 +288,25 @@ fn run<P: Future<Output = Fresh>>(cases: u32, place: impl Fn() -> P) {
     reached(&all.borrow());
 }
 
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
 #[test]
 fn memory_and_sqlite_agree() {
-    run(100, places::sqlite);
+    run(&runtime(), 100, places::sqlite);
 }
 
 #[test]
 fn memory_and_postgres_agree() {
-    run(60, places::postgres);
+    let runtime = runtime();
+    // To empty a database takes a fraction of the time that a new one takes.
+    let place = runtime.block_on(places::postgres());
+    let admin = runtime.block_on(connect(place.url()));
+    run(&runtime, 60, async || {
+        admin.batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await.unwrap();
+        &place
+    });
 }
 
 /// The steps have their intended effect: an item can be read back.
