@@ -753,10 +753,11 @@ fn a_reader_who_leaves_ends_it_quietly() {
 
 #[test]
 fn an_endless_input_ends_in_an_error() {
-    for endless in ["data: x", "{", ": comment\n", "    "] {
+    let comment = format!(": {}\n", "x".repeat(1_000));
+    for endless in ["data: x", "{", &comment, "    "] {
         let mut child = start(&[]);
         let mut stdin = child.stdin.take().unwrap();
-        let block = endless.repeat(1 << 14);
+        let block = endless.repeat((1 << 17) / endless.len());
         while stdin.write_all(block.as_bytes()).is_ok() {}
         let mut out = String::new();
         child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
