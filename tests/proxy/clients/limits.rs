@@ -207,7 +207,7 @@ async fn fault_c09_engine_timers_stand_still_while_the_client_does_not_read() {
     client.head().await;
     crate::clients::leaving::settled(|| world.engine.written(0)).await;
     // Longer than the engine may be silent.
-    tokio::time::sleep(Duration::from_millis(1200)).await;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
     let rest = String::from_utf8(client.rest().await).expect("UTF-8");
     assert_eq!(grammar(&rest).len(), 1003, "every event, and a good end");
     assert!(rest.ends_with("data: [DONE]\n\n"));
