@@ -18,8 +18,8 @@ pub fn on(database: &str) -> Setup {
 }
 
 /// Starts another samewire in front of the world's engine.
-pub async fn another(world: &World, database: &str) -> Samewire {
-    Samewire::start(&on(database).upstream(&world.engine.url()).args(&["--engine", "vllm"])).await
+pub async fn another(world: &World, setup: &Setup) -> Samewire {
+    Samewire::start(&setup.clone().upstream(&world.engine.url()).args(&["--engine", "vllm"])).await
 }
 
 pub fn at(id: &str, more: &str) -> Request {
@@ -67,9 +67,9 @@ pub fn sound(events: &[Value], after: usize, end: &str) {
 
 #[tokio::test]
 async fn what_one_has_made_the_other_continues_and_removes() {
-    let database = database().await;
-    let world = World::start(engine().await, on(&database)).await;
-    let other = another(&world, &database).await;
+    let setup = on(&database().await);
+    let world = World::start(engine().await, setup.clone()).await;
+    let other = another(&world, &setup).await;
     let first = object(&world.ask(&prompt("text", "")).await);
     assert_eq!(object(&at(&id(&first), "").ask(other.proxy).await), first);
     let next = prompt("text", &format!(r#","previous_response_id":"{}""#, id(&first)));
@@ -90,10 +90,10 @@ async fn what_one_has_made_the_other_continues_and_removes() {
 
 #[tokio::test]
 async fn fault_c42_c43_the_other_reads_along_from_any_event_and_cancels() {
-    let database = database().await;
-    let engine = Engine::in_turn(vec![slow(60), slow(100_000)]).await;
-    let world = World::start(engine, on(&database)).await;
-    let other = another(&world, &database).await;
+    let setup = on(&database().await);
+    let engine = Engine::in_turn(vec![slow(60), slow(3_000)]).await;
+    let world = World::start(engine, setup.clone()).await;
+    let other = another(&world, &setup).await;
     let made = started(world.proxy()).await;
     let readers: Vec<_> = (0..8)
         .map(|n| match n {
@@ -127,9 +127,9 @@ async fn fault_c42_c43_the_other_reads_along_from_any_event_and_cancels() {
 }
 
 /// Starts background responses on a samewire that is killed at a random moment. Returns their ids.
-async fn killed(world: &World, database: &str, responses: usize, mut random: StdRng) -> Vec<String> {
+async fn killed(world: &World, setup: &Setup, responses: usize, mut random: StdRng) -> Vec<String> {
     let mut pause = async || tokio::time::sleep(Duration::from_millis(random.random_range(0..300))).await;
-    let replica = another(world, database).await;
+    let replica = another(world, setup).await;
     let mut ids = Vec::new();
     for _ in 0..responses {
         ids.push(started(replica.proxy).await);
@@ -145,18 +145,21 @@ async fn killed(world: &World, database: &str, responses: usize, mut random: Std
 async fn fault_o16_what_a_lost_replica_ran_is_closed_once() {
     const KILLED: usize = 10;
     const EACH: usize = 3;
+    // Leases end after a third of the usual time, and each still has five heartbeats.
+    const LEASE: &str = "[timeouts]\nbackground_lease = 5\nbackground_heartbeat = 1";
     let mut random = random();
     let database = database().await;
+    let setup = on(&database).config(LEASE);
     let endless = Script::new().head_sse().role().tok("a", 3_000, Duration::from_millis(15)).hang();
-    let world = World::start(Engine::script(endless).await, on(&database).allow_errors()).await;
-    let other = another(&world, &database).await;
-    let stopped = another(&world, &database).await;
+    let world = World::start(Engine::script(endless).await, setup.clone().allow_errors()).await;
+    let other = another(&world, &setup).await;
+    let stopped = another(&world, &setup).await;
     let mut lost = Vec::new();
     for _ in 0..EACH {
         lost.push(started(stopped.proxy).await);
     }
     let survives = started(world.proxy()).await;
-    let kills = (0..KILLED).map(|_| killed(&world, &database, EACH, StdRng::seed_from_u64(random.random())));
+    let kills = (0..KILLED).map(|_| killed(&world, &setup, EACH, StdRng::seed_from_u64(random.random())));
     lost.extend(futures::future::join_all(kills).await.concat());
     until("the engine works", PATIENCE, || world.engine.active_generations() == EACH + 1).await;
     stopped.signal("STOP");

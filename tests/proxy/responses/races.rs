@@ -188,9 +188,9 @@ async fn at_rest(engine: &Engine, numbers: usize) -> Vec<Option<bool>> {
 async fn fault_c43_cancels_race_on_two_replicas() {
     const CASES: usize = 320;
     let mut random = random();
-    let database = database().await;
-    let world = World::start(timed_engine().await, on(&database)).await;
-    let other = another(&world, &database).await;
+    let setup = on(&database().await);
+    let world = World::start(timed_engine().await, setup.clone()).await;
+    let other = another(&world, &setup).await;
     let replicas = [world.proxy(), other.proxy];
     let cases: Vec<_> = (0..CASES).map(|number| Case::any(number, &mut random)).collect();
     let played = cases.iter().map(|case| case.play(replicas));
@@ -219,10 +219,10 @@ async fn fault_c43_cancels_race_with_an_owner_that_stands_still() {
     const ROUNDS: usize = 3;
     const EACH: usize = 20;
     let mut random = random();
-    let database = database().await;
-    let world = World::start(timed_engine().await, on(&database).allow_errors()).await;
-    let owner = another(&world, &database).await;
-    let third = another(&world, &database).await;
+    let setup = on(&database().await);
+    let world = World::start(timed_engine().await, setup.clone().allow_errors()).await;
+    let owner = another(&world, &setup).await;
+    let third = another(&world, &setup).await;
     let mut ends = Vec::new();
     for round in 0..ROUNDS {
         ends.extend(
