@@ -68,7 +68,8 @@ async fn jumps(setup: Setup, folder: &Folder, library: &std::path::Path) {
     let gate = Gate::default();
     let engine =
         Engine::in_turn(vec![Script::answer("a", 2), long(&gate), long(&gate), Script::answer("a", 2)]);
-    let timers = "[timeouts]\nfirst_token = 20\ninter_token = 20\ntotal_stream = 60\n[store]\nttl = 600";
+    let timers = "[timeouts]\nfirst_token = 20\ninter_token = 20\ntotal_stream = 60\nbackground_heartbeat = 0.2\n\
+                  [store]\nttl = 600";
     let world = World::start(engine.await, clock.setup(setup, library).config(timers)).await;
     let made = object(&world.ask(&prompt("m", "")).await);
     let stored = made["id"].as_str().unwrap();
@@ -85,8 +86,8 @@ async fn jumps(setup: Setup, folder: &Folder, library: &std::path::Path) {
         let answer = object(&world.ask(&prompt("m", r#","background":true"#)).await);
         let told = answer["created_at"].as_i64().unwrap() - begun["created_at"].as_i64().unwrap();
         assert!((jump - 5..=jump + 40).contains(&told), "{told} instead of {jump}");
-        // Longer than a heartbeat, and than the store's interval for removing expired and lost responses.
-        tokio::time::sleep(Duration::from_millis(if jump == DAY { 6_500 } else { 500 })).await;
+        // Several heartbeats, with each of which lost responses are looked for.
+        tokio::time::sleep(Duration::from_millis(if jump == DAY { 1_500 } else { 500 })).await;
         assert_eq!(status(&world, stored).await, "completed", "{jump}");
         assert_eq!(status(&world, background).await, "in_progress", "{jump}");
         assert_eq!(ended(&world, answer["id"].as_str().unwrap()).await, "completed", "{jump}");
