@@ -75,11 +75,11 @@ async fn a_drain_waits_for_what_runs_and_ends_nothing() {
 #[tokio::test]
 async fn fault_o04_the_engine_is_stopped_first() {
     let gate = Gate::default();
-    let (_engine, mut samewire, mut client) = streaming(&gate, SETTLE).await;
+    let (_engine, mut samewire, mut client) = streaming(&gate, "[timeouts]\nsettle = 0.2").await;
     let admin = samewire.admin;
     // The end of a pod: the engine's preStop hook, after that the engine's SIGTERM, and samewire's at last.
     let engines = tokio::spawn(async move { Request::get("/drain/wait").ask(admin).await });
-    tokio::time::timeout(Duration::from_millis(1500), until("never", PATIENCE, || engines.is_finished()))
+    tokio::time::timeout(Duration::from_millis(500), until("never", PATIENCE, || engines.is_finished()))
         .await
         .unwrap_err();
     gate.open();

@@ -336,8 +336,8 @@ async fn fault_o01_running_stream_ends_before_the_process() {
         let script =
             Script::new().head_sse().role().text("a").wait(&gate).text("b").finish("stop").done().end();
         let engine = Engine::script(script).await;
-        let mut samewire =
-            Samewire::start(&Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"])).await;
+        let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
+        let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 0.3")).await;
         let mut client = Client::connect(samewire.proxy).await;
         // An idle connection and an incomplete head must not delay the shutdown.
         let mut idle = Client::connect(samewire.proxy).await;
