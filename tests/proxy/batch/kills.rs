@@ -17,10 +17,18 @@ async fn engine() -> Engine {
         .await
 }
 
-/// Returns a setup on a store, with a short lease.
+/// Returns a setup on a store that several processes share, with a short lease.
 fn on(store: &str, engine: &Engine) -> Setup {
+    with_lease(2, store, engine)
+}
+
+/// Returns a setup on a store, with a lease of these seconds. Leases are renewed once a second: other processes take
+/// what has a shorter one.
+fn with_lease(lease: u32, store: &str, engine: &Engine) -> Setup {
+    let batch = "[batch]\nenabled = true\nconcurrency = 4";
+    let lease = format!("background_lease = {lease}\nbackground_heartbeat = 0.5");
     Setup::new()
-        .config("[batch]\nenabled = true\nconcurrency = 4\n[timeouts]\nbackground_lease = 2\nbackground_heartbeat = 1\n")
+        .config(&format!("{batch}\n[timeouts]\n{lease}"))
         .args(&["--store", store, "--engine", "vllm"])
         .upstream(&engine.url())
 }
@@ -54,13 +62,14 @@ async fn until_done(samewire: &Samewire, id: &str, lines: usize) {
 async fn fault_o32_killed_again_and_again_on_a_file() {
     let (engine, folder) = (engine().await, Folder::new());
     let store = format!("sqlite:{}", folder.file().display());
-    let mut samewire = Samewire::start(&on(&store, &engine)).await;
+    let setup = with_lease(1, &store, &engine);
+    let mut samewire = Samewire::start(&setup).await;
     let id = started(samewire.proxy, &input()).await;
     for part in 1..4 {
         until_done(&samewire, &id, part * LINES / 5).await;
         // Dropping it kills the process (SIGKILL).
         drop(samewire);
-        samewire = Samewire::start(&on(&store, &engine)).await;
+        samewire = Samewire::start(&setup).await;
     }
     let over = ended(samewire.proxy, &id).await;
     is_whole(&samewire, &over).await;
@@ -91,16 +100,16 @@ async fn fault_o32_another_process_goes_on_after_a_kill() {
 #[tokio::test]
 async fn fault_o32_a_process_keeps_its_batch_through_a_lapsed_lease() {
     let engine = Engine::answering(|attempt| {
-        super::echo_after(Script::new().sleep(Duration::from_millis(100)), attempt)
+        super::echo_after(Script::new().sleep(Duration::from_millis(60)), attempt)
     });
     let engine = engine.await;
     let partition = Partition::before(&database().await).await;
-    let samewire = Samewire::start(&on(&partition.url, &engine).allow_errors()).await;
+    let samewire = Samewire::start(&with_lease(1, &partition.url, &engine).allow_errors()).await;
     let id = started(samewire.proxy, &input()).await;
     until_done(&samewire, &id, LINES / 10).await;
     partition.state.send_replace(RelayState::Closed);
-    // The lease takes 2 s.
-    let is_told = || samewire.count_logged("the leases of batches were not renewed") >= 3;
+    // A second lies between two renewals, and the lease takes no longer.
+    let is_told = || samewire.count_logged("the leases of batches were not renewed") >= 2;
     until("the lease has ended", PATIENCE, is_told).await;
     partition.state.send_replace(RelayState::Open);
     let show = Request::get(&format!("/v1/batches/{id}"));
@@ -123,7 +132,8 @@ async fn fault_o32_lines_whose_results_had_no_room_are_run_again() {
     let store = format!("sqlite:{}", folder.file().display());
     let with = |room: usize| {
         let batch = format!("[batch]\nenabled = true\ntenant_bytes = {room}\n");
-        let timeouts = "[timeouts]\nsettle = 0\ndrain = 1\nbackground_lease = 2\nbackground_heartbeat = 1\n";
+        let timeouts =
+            "[timeouts]\nsettle = 0\ndrain = 0.3\nbackground_lease = 1\nbackground_heartbeat = 0.5\n";
         let setup = Setup::new().allow_errors().config(&format!("{batch}{timeouts}"));
         setup.args(&["--store", &store, "--engine", "vllm"]).upstream(&engine.url())
     };
