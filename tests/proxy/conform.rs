@@ -183,15 +183,15 @@ async fn bad_servers_are_given_up_and_reported() {
     let flood = Script::new().head_sse().then(Step::Flood { events: 1_000_000, size: 65_536 });
     let stall = Script::new().head_sse().role().hang();
     let garbage = Script::new().whole("200 OK", "text/event-stream", b"\x1b[2J\xff\xfe\0data\r\r\n: x");
-    for (script, id) in [
-        (flood, "chat-stream-end"),
-        (stall, "chat-stream-end"),
-        (Script::new().hang(), "chat-stream-status"),
-        (garbage, "chat-stream-framing"),
-        (Script::new().raw("\u{1b}[31mnonsense"), "chat-stream-status"),
+    for (script, id, timeout) in [
+        (flood, "chat-stream-end", "1m"),
+        (stall, "chat-stream-end", "1s"),
+        (Script::new().hang(), "chat-stream-status", "200ms"),
+        (garbage, "chat-stream-framing", "1m"),
+        (Script::new().raw("\u{1b}[31mnonsense"), "chat-stream-status", "200ms"),
     ] {
         let engine = Engine::script(script).await;
-        let base = [&engine.url(), "--model", "m", "--only", "chat-stream", "--timeout", "2s"];
+        let base = [&engine.url(), "--model", "m", "--only", "chat-stream", "--timeout", timeout];
         let outcome = conform(&[&base[..], &["--json"]].concat()).await;
         assert_eq!(outcome.code, 1, "{id}: {}", outcome.err);
         assert!(outcome.rows("fail").iter().any(|row| row.starts_with(id)), "{id}: {}", outcome.out);
