@@ -27,9 +27,10 @@ use tokio::runtime::Builder;
 
 /// Pause between two events of a served recording, so that a person can follow.
 const PACE: Duration = Duration::from_millis(40);
-/// Settings of the demo's proxies. The drain is short, because no request in a demo is worth waiting for. Exchanges are
-/// captured for the inspector: they have no content but recordings, and what the user asks of them.
-const SETTINGS: &str = "[timeouts]\ndrain = 0.2\n[capture]\nenabled = true\n";
+/// Settings of the demo's proxies. They end at once: there is no load balancer that would have to notice, and no request
+/// in a demo is worth waiting for. Exchanges are captured for the inspector: they have no content but recordings, and
+/// what the user asks of them.
+const SETTINGS: &str = "[timeouts]\nsettle = 0\ndrain = 0.2\n[capture]\nenabled = true\n";
 /// Address of a listener whose port the system chooses.
 const FREE_PORT: &str = "127.0.0.1:0";
 

@@ -274,9 +274,7 @@ async fn the_page_in_a_browser_is_that_of_the_terminal() {
 /// Ctrl-C, SIGTERM and the end of the terminal stop the demo.
 #[tokio::test]
 async fn signals_end_it() {
-    for signal in ["-INT", "-TERM", "-HUP"] {
-        ended_by(signal).await;
-    }
+    futures::future::join_all(["-INT", "-TERM", "-HUP"].map(ended_by)).await;
 }
 
 async fn ended_by(signal: &str) {
