@@ -157,7 +157,7 @@ async fn fault_c43_cancels_race_with_the_end() {
     let script = Script::new().head_sse().role().tok("a", 4, Duration::from_millis(3));
     let world = World::start(Engine::script(script.finish("stop").done().end()).await, Setup::new()).await;
     let (mut cancelled, mut completed) = (0, 0);
-    for round in 0..100_u64 {
+    for round in 0..40_u64 {
         let race = |n: u64| {
             let world = &world;
             async move {
