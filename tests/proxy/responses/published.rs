@@ -90,11 +90,9 @@ async fn what_is_refused() {
 #[tokio::test]
 async fn what_is_made_in_the_background() {
     let mut schemas = Schemas::load();
-    let script = |tokens| {
-        Script::new().head_sse().role().tok("a", tokens, Duration::from_millis(5)).finish("stop").done().end()
-    };
+    let begun = || Script::new().head_sse().role().tok("a", 5, Duration::from_millis(5));
     let broken = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).fin();
-    let engine = Engine::in_turn(vec![script(5), script(100_000), broken]).await;
+    let engine = Engine::in_turn(vec![begun().finish("stop").done().end(), begun().hang(), broken]).await;
     let world = World::start(engine, Setup::new().allow_errors()).await;
     for (end, cancels) in [("completed", false), ("cancelled", true), ("failed", false)] {
         let made = object(&world.ask(&prompt("m", r#","background":true"#)).await);
