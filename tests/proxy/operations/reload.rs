@@ -251,7 +251,7 @@ fn paced() -> Script {
     tokens.finish("stop").done().end()
 }
 
-/// Ten reloads per second, for `SAMEWIRE_TEST_RELOAD_SECONDS` or six seconds: upstreams are added and removed,
+/// Ten reloads per second, for `SAMEWIRE_TEST_RELOAD_SECONDS` or three seconds: upstreams are added and removed,
 /// weights, keys and limits change, and sometimes the file is invalid.
 #[tokio::test]
 async fn fault_o05_reloads_under_load() {
@@ -265,7 +265,7 @@ async fn fault_o05_reloads_under_load() {
     let load = Load::of(12, world.proxy(), WHOLE);
     until("it flows", PATIENCE, || load.asked.load(Ordering::Relaxed) > 50).await;
     let files = world.samewire.metric_now("process_open_fds").await;
-    let until_when = Instant::now() + Duration::from_secs(seconds.unwrap_or(6));
+    let until_when = Instant::now() + Duration::from_secs(seconds.unwrap_or(3));
     let mut turn = 0_usize;
     while Instant::now() < until_when {
         turn += 1;
