@@ -186,9 +186,9 @@ async fn bad_servers_are_given_up_and_reported() {
     for (script, id, timeout) in [
         (flood, "chat-stream-end", "1m"),
         (stall, "chat-stream-end", "1s"),
-        (Script::new().hang(), "chat-stream-status", "200ms"),
+        (Script::new().hang(), "chat-stream-status", "500ms"),
         (garbage, "chat-stream-framing", "1m"),
-        (Script::new().raw("\u{1b}[31mnonsense"), "chat-stream-status", "200ms"),
+        (Script::new().raw("\u{1b}[31mnonsense"), "chat-stream-status", "2s"),
     ] {
         let engine = Engine::script(script).await;
         let base = [&engine.url(), "--model", "m", "--only", "chat-stream", "--timeout", timeout];
