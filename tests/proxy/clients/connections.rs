@@ -225,9 +225,9 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
     }
     let before = world.samewire.cpu();
     let start = Instant::now();
-    while start.elapsed() < Duration::from_millis(1500) {
+    while start.elapsed() < Duration::from_secs(3) {
         assert_eq!(world.samewire.admin("/livez").await.head.status, 200, "operators are served");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
     // No descriptor is left to connect to the engine; this does not count against the engine.
     let mut first = waiting.remove(0);
@@ -237,9 +237,9 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
     let ready = world.samewire.admin("/readyz?verbose").await;
     assert_eq!(ready.head.status, 200, "{}", ready.text());
     let errors = world.samewire.metric_now("samewire_accept_errors_total").await;
-    assert!((3..50).contains(&errors), "{errors} tries");
+    assert!((3..100).contains(&errors), "{errors} tries in three seconds");
     let used = world.samewire.cpu() - before;
-    assert!(used < Duration::from_millis(500), "{used:?}");
+    assert!(used < Duration::from_millis(600), "{used:?}");
     // Running requests continue, and once there are descriptors again, waiting clients are served.
     gate.open();
     finish(stream).await;
@@ -279,9 +279,8 @@ async fn fault_o27_a_rush_is_served_or_turned_away() {
                 assert_eq!(answer.failure().2.as_deref(), Some("overloaded"));
                 let seconds: u64 = answer.head.header("retry-after").expect("503").parse().expect("a number");
                 refused.push(seconds);
-                // Waits only a tenth of the requested time, so that the test does not take minutes. After still less
-                // the process would do little but refuse.
-                tokio::time::sleep(Duration::from_millis(100 * seconds)).await;
+                // Waits only a hundredth of the requested time, so that the test does not take minutes.
+                tokio::time::sleep(Duration::from_millis(10 * seconds)).await;
             }
         });
     }

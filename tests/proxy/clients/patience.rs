@@ -104,7 +104,7 @@ async fn fault_c09_many_stopped_readers_cost_little_and_are_given_up() {
     let gate = Gate::default();
     let begun = Script::new().head_sse().role().text("ready").wait(&gate);
     let script = begun.then(Step::Flood { events: EVENTS, size: SIZE }).finish("stop").done().end();
-    let setup = Setup::new().config("[timeouts]\nclient_write_stall = 3\ninter_token = 1");
+    let setup = Setup::new().config("[timeouts]\nclient_write_stall = 3");
     let world = World::start(Engine::script(script).await, setup).await;
     let clients = readers(&world, READERS).await;
     let before = world.samewire.rss();

@@ -582,7 +582,7 @@ async fn large_events_within_the_limit_pass() {
 /// wakeup.
 #[tokio::test]
 async fn large_whole_answers_do_not_stall() {
-    let text = "a".repeat(12 << 20);
+    let text = "a".repeat(8 << 20);
     let body = format!(
         r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}"}},"finish_reason":"stop"}}]}}"#
     );
