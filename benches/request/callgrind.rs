@@ -14,6 +14,17 @@ pub(crate) const ALLOCATES: &[&str] =
 /// Functions that only pass a call of the allocator on: their cost counts for their callers.
 const LIBRARIES: [&str; 4] = ["alloc::*", "<alloc::*", "bytes::*", "<bytes::*"];
 
+/// Probes of the engine once, before the count: how many more there are would depend on the time that a run takes.
+/// That one has time to succeed on a busy machine.
+const PROBED_ONCE: [(&str, &str); 2] =
+    [("SAMEWIRE_HEALTH__INTERVAL", "86400"), ("SAMEWIRE_HEALTH__TIMEOUT", "60")];
+
+/// Name of the main thread's file in the first dump.
+const MAIN_THREAD: &str = "out.1-01";
+
+/// Part of the log's line that says that the engine has been probed.
+const READY: &str = r#""message":"upstream is ready""#;
+
 /// Running program.
 pub(crate) struct Callgrind {
     child: Child,
@@ -22,19 +33,26 @@ pub(crate) struct Callgrind {
 }
 
 impl Callgrind {
-    /// Starts samewire in front of an engine, and waits until it listens.
+    /// Starts samewire in front of an engine, and waits until it listens and knows the engine.
     pub(crate) fn start(engine: SocketAddr) -> Result<Self, String> {
         let folder =
             PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("request-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let mut child = Command::new("valgrind")
-            .args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no", "--quiet"])
+            .args([
+                "--tool=callgrind",
+                "--compress-strings=no",
+                "--compress-pos=no",
+                "--separate-threads=yes",
+                "--quiet",
+            ])
             .args(LIBRARIES.map(|names| format!("--fn-skip={names}")))
             .arg(format!("--callgrind-out-file={}", folder.join("out").display()))
             .arg(program())
             .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--threads", "1"])
             .args(["--engine", "vllm", "--upstream", &format!("http://{engine}/v1")])
+            .envs(PROBED_ONCE)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -42,12 +60,16 @@ impl Callgrind {
             .map_err(|error| format!("valgrind: {error} (Debian's package valgrind has it)"))?;
         let mut log = BufReader::new(child.stderr.take().ok_or("no log")?);
         let mut line = String::new();
+        let mut listening = None;
         let address = loop {
             line.clear();
             if log.read_line(&mut line).map_err(|error| error.to_string())? == 0 {
-                return Err("samewire ended before it listened".to_owned());
+                return Err("samewire ended before its engine was ready".to_owned());
             }
-            if let Some(address) = proxy_address(&line) {
+            listening = listening.or_else(|| proxy_address(&line));
+            if let Some(address) = listening
+                && line.contains(READY)
+            {
                 break address;
             }
         };
@@ -66,12 +88,24 @@ impl Callgrind {
         self.command("zero")
     }
 
-    /// Returns what has been counted since.
+    /// Returns what all threads but the main one have counted since: the main one serves nothing, and does by the
+    /// clock what it does.
     pub(crate) fn profile(&self) -> Result<Profile, String> {
         self.command("dump")?;
-        let path = self.folder.join("out.1");
-        let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Profile::read(&text))
+        let failed = |error: std::io::Error| format!("{}: {error}", self.folder.display());
+        let mut text = String::new();
+        for entry in std::fs::read_dir(&self.folder).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with("out.1-") && name != MAIN_THREAD {
+                text.push_str(&std::fs::read_to_string(&path).map_err(failed)?);
+            }
+        }
+        let profile = Profile::read(&text);
+        if profile.instructions() == 0 {
+            return Err(format!("{}: callgrind has counted nothing", self.folder.display()));
+        }
+        Ok(profile)
     }
 
     fn command(&self, word: &str) -> Result<(), String> {

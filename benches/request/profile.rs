@@ -1,4 +1,4 @@
-//! Counts of one dump in callgrind's format (`Callgrind Format Specification` of valgrind's manual).
+//! Counts of the files of a dump in callgrind's format (`Callgrind Format Specification` of valgrind's manual).
 
 use std::collections::HashMap;
 
