@@ -1,12 +1,14 @@
 //! Invalid configurations and environments, tested through the process: its messages and its exit codes.
 
 use crate::sim::{Engine, PATIENCE, Request, Samewire, Script, Setup, World, within, write_secret};
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use toml::{Table, Value};
 
@@ -47,21 +49,33 @@ struct ExitResult {
     stderr: String,
 }
 
-/// Runs samewire to its end. A process that keeps running is killed and has no exit code.
+/// Runs samewire to its end. A process that listens is killed, as is one that neither ends nor says anything, and has
+/// no exit code.
 fn run(args: &[&str], prepare: impl FnOnce(&mut Command)) -> ExitResult {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.args(args).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     prepare(&mut command);
     let mut child = command.spawn().unwrap();
-    let start = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if start.elapsed() > Duration::from_secs(5) {
+    let mut pipe = BufReader::new(child.stderr.take().unwrap());
+    let (line, lines) = channel();
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        while pipe.read_line(&mut text).is_ok_and(|length| length > 0) {
+            let _ = line.send(std::mem::take(&mut text));
+        }
+    });
+    let mut stderr = String::new();
+    loop {
+        match lines.recv_timeout(PATIENCE) {
+            Ok(text) => stderr.push_str(&text),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => child.kill().unwrap(),
+        }
+        if stderr.contains(r#""listener":"admin""#) {
             child.kill().unwrap();
         }
-        std::thread::sleep(Duration::from_millis(1));
     }
-    let output = child.wait_with_output().unwrap();
-    ExitResult { code: output.status.code(), stderr: String::from_utf8(output.stderr).unwrap() }
+    ExitResult { code: child.wait().unwrap().code(), stderr }
 }
 
 /// Runs `serve` with this file, on free ports.
@@ -595,6 +609,7 @@ async fn fault_o28_nothing_is_written_and_nobody_need_be_known() {
         .env_clear()
         .env("TMPDIR", "/nowhere")
         .env("HOME", "/nowhere")
+        .env("SAMEWIRE_TIMEOUTS__SETTLE", "0")
         .current_dir("/");
     as_nobody(&mut command);
     let mut samewire = Samewire::spawn_as(command);
