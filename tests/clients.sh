@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Client programs read what samewire writes.
 #
-#   tests/clients.sh libraries   the official client libraries, against engines of all manners
+#   tests/clients.sh libraries   the official client libraries, against engines of all manners; "libraries python" and "libraries node"
+#                                are those of one language, and need nothing of the other
 #   tests/clients.sh agents      Claude Code, Codex, OpenAI Agents, LangChain and the AI SDK, in loops of tools
 #   tests/clients.sh browser     pages in Chromium, those that [cors] lists and others (tests/browser.sh)
 #   tests/clients.sh inspector   the inspector's page in Chromium (tests/inspector.sh); "inspector page" needs no binary
@@ -14,8 +15,8 @@
 set -euo pipefail
 
 case ${*:-} in
-  '' | libraries | agents | browser | inspector | 'inspector page' | 'inspector real' | dashboards) ;;
-  *) echo "usage: tests/clients.sh [libraries|agents|browser|inspector [page|real]|dashboards]" >&2 && exit 2 ;;
+  '' | libraries | 'libraries python' | 'libraries node' | agents | browser | inspector | 'inspector page' | 'inspector real' | dashboards) ;;
+  *) echo "usage: tests/clients.sh [libraries [python|node]|agents|browser|inspector [page|real]|dashboards]" >&2 && exit 2 ;;
 esac
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -35,7 +36,7 @@ fi
 # shellcheck source=tests/apt.sh
 source "$root/tests/apt.sh"
 python3 -c 'import ensurepip, venv' 2>/dev/null || apt_install python3 python3-venv
-command -v npm >/dev/null || apt_install nodejs npm
+[[ ${*:-} == 'libraries python' ]] || command -v npm >/dev/null || apt_install nodejs npm
 
 # Puts the pinned packages of Python in a folder.
 set_up_python() {
@@ -73,16 +74,24 @@ node_of() {
 }
 
 libraries() {
-  local pins=$root/tests/clients work=$root/target/clients options=()
-  if has_node; then options=(--omit=optional); fi
-  set_up "$work" "$pins" "${options[@]}"
-  (cd "$work" && timeout --kill-after=10 600 "$work/venv/bin/python" "$pins/run.py" "$binary" "$root/fixtures" "$(node_of "$work")")
+  local pins=$root/tests/clients work=$root/target/clients options=() suites=()
+  if [[ ${1:-python} == python ]]; then
+    set_up python "$work" "$pins"
+    suites+=(--python "$work/venv/bin/python")
+  fi
+  if [[ ${1:-node} == node ]]; then
+    if has_node; then options=(--omit=optional); fi
+    set_up node "$work" "$pins" "${options[@]}"
+    suites+=(--node "$(node_of "$work")")
+  fi
+  (cd "$work" && timeout --kill-after=10 600 python3 "$pins/run.py" "$binary" "$root/fixtures" "${suites[@]}")
 }
 
 # npm takes the programs of Claude Code and Codex, of which there is one for each kind of machine, for optional.
 agents() {
   local pins=$root/tests/agents work=$root/target/clients/agents
-  set_up "$work" "$pins"
+  set_up python "$work" "$pins"
+  set_up node "$work" "$pins"
   (cd "$work" && timeout --kill-after=10 300 "$work/venv/bin/python" "$pins/stage.py" "$binary" "$(node_of "$work")")
 }
 
@@ -95,7 +104,7 @@ find_chromium() {
 browser() {
   local pins=$root/tests/browser work=$root/target/clients/browser options=() chromium
   if has_node; then options=(--omit=optional); fi
-  set_up "$work" "$pins" "${options[@]}"
+  set_up node "$work" "$pins" "${options[@]}"
   find_chromium
   timeout --kill-after=10 240 "$(node_of "$work")" "$pins/run.mjs" "$binary" "$chromium" \
     "$root/tests/clients/engine.py" "$work" "$work/run"
@@ -105,7 +114,7 @@ browser() {
 inspector() {
   local pins=$root/tests/inspector work=$root/target/clients/inspector options=() chromium
   if has_node; then options=(--omit=optional); fi
-  set_up "$work" "$pins" "${options[@]}"
+  set_up node "$work" "$pins" "${options[@]}"
   find_chromium
   timeout --kill-after=10 900 "$(node_of "$work")" --disable-warning=MODULE_TYPELESS_PACKAGE_JSON "$pins/run.mjs" "${1:-page,real}" "$chromium" "$work" "$work/run" "$binary"
 }
@@ -113,7 +122,7 @@ inspector() {
 # Prometheus is the one on the path, or Debian's, unpacked. The alerts' own tests come first: they need no samewire. Any Node will do.
 dashboards() {
   local pins=$root/tests/dashboards work=$root/target/clients/dashboards programs
-  set_up "$work" "$pins"
+  set_up node "$work" "$pins"
   command -v openssl >/dev/null || apt_install openssl
   if command -v prometheus promtool >/dev/null; then
     programs=$(dirname "$(command -v prometheus)")
@@ -129,15 +138,14 @@ dashboards() {
   timeout --kill-after=10 480 python3 "$pins/run.py" "$binary" "$programs/prometheus" "$work/run"
 }
 
-# One run at a time sets up a folder; a second one waits and then finds everything there.
+# Sets up a folder for python or node. One run at a time does so; a second one waits and then finds everything there.
 set_up() {
-  local work=$1 pins=$2
-  shift 2
+  local language=$1 work=$2 pins=$3
+  shift 3
   mkdir -p "$work"
   exec 9>"$work/lock"
   flock 9
-  [[ ! -d $pins/python ]] || set_up_python "$pins" "$work"
-  set_up_node "$pins" "$work" "$@"
+  "set_up_$language" "$pins" "$work" "$@"
   flock -u 9
   exec 9>&-
 }

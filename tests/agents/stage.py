@@ -9,6 +9,7 @@ The tests find them by environment; SHAPE is VLLM or SGLANG:
     SAMEWIRE_SHAPE_REQUESTS   file of what the engine was asked
     SAMEWIRE_SHAPE_LOG        file of what the proxy says of it
     SAMEWIRE_NODE             Node
+    SAMEWIRE_SHAPES           for the suites in Python: of which shape the engines are that they ask
 
 Nothing is to leave this machine: what does not go to it is sent to a proxy that takes no connection.
 """
@@ -25,7 +26,7 @@ from typing import Iterator
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "clients"))
 
-from run import Failed, Server, stop, suite  # noqa: E402
+from run import Failed, Server, stop, suites  # noqa: E402
 
 SHAPES = ("vllm", "sglang")
 
@@ -98,9 +99,11 @@ def main(binary: str, node: str, *options: str) -> int:
         with servers(binary, clean, logs) as addresses:
             environment = {**clean, **addresses, "SAMEWIRE_NODE": node}
             python = [sys.executable, "-m", "unittest", "discover", "-s", str(HERE / "python"), *options]
+            # A suite reads what its engine was asked: those of two shapes may run side by side, but not two of one shape.
+            name = "Claude Code, Codex, OpenAI Agents, LangChain"
             results = [
-                suite("Claude Code, Codex, OpenAI Agents, LangChain", python, environment),
-                suite("AI SDK", [node, "--test", "--test-reporter=spec", *tests], environment),
+                suites({f"{name}: {shape}": (python, {**environment, "SAMEWIRE_SHAPES": shape}) for shape in SHAPES}),
+                suites({"AI SDK": ([node, "--test", "--test-reporter=spec", *tests], environment)}),
             ]
     return 0 if all(results) else 1
 

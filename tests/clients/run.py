@@ -1,6 +1,8 @@
 """Starts engines and proxies, runs the tests of each client library against them, ends everything.
 
-    run.py BINARY FIXTURES NODE
+    run.py BINARY FIXTURES [--python PYTHON] [--node NODE]
+
+The suites of the languages that are named run side by side.
 
 Engines, each behind a proxy: the scripted engine, the recorded traffic of real engines
 (`samewire replay`), and for Anthropic's libraries a scripted engine of each shape. The
@@ -20,6 +22,7 @@ tests find them by environment:
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import hashlib
 import json
@@ -28,6 +31,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -182,29 +186,47 @@ def servers(binary: str, fixtures: Path, environment: dict[str, str], logs: Path
             server.kill()
 
 
-def suite(name: str, command: list[str], environment: dict[str, str]) -> bool:
-    print(f"\n== {name}", flush=True)
-    try:
-        return subprocess.run(command, env=environment, timeout=SUITE_SECONDS, check=False).returncode == 0
-    except subprocess.TimeoutExpired:
-        print(f"{name}: not finished after {SUITE_SECONDS} s", flush=True)
-        return False
+def suites(commands: dict[str, tuple[list[str], dict[str, str]]]) -> bool:
+    """Runs suites side by side, each with its environment, and prints what each has said when it has ended."""
+    printing = threading.Lock()
+
+    def run(name: str) -> bool:
+        command, environment = commands[name]
+        started = time.monotonic()
+        # Not a pipe, which a process that is left over would hold open.
+        with tempfile.TemporaryFile() as said:
+            try:
+                good = subprocess.run(command, env=environment, stdout=said, stderr=said, timeout=SUITE_SECONDS, check=False).returncode == 0
+                how = f"{time.monotonic() - started:.0f} s"
+            except subprocess.TimeoutExpired:
+                good, how = False, f"not finished after {SUITE_SECONDS} s"
+            said.seek(0)
+            with printing:
+                print(f"\n== {name}: {how}\n{said.read().decode(errors='replace')}", flush=True)
+        return good
+
+    with concurrent.futures.ThreadPoolExecutor(len(commands)) as pool:
+        return all(list(pool.map(run, commands)))
 
 
-def main(binary: str, fixtures: str, node: str) -> int:
+def main(binary: str, fixtures: str, *suites_of: str) -> int:
     logs = Path.cwd() / "logs"
     logs.mkdir(exist_ok=True)
     tests = sorted(str(path) for path in (HERE / "node").glob("*.test.mjs"))
+    programs = dict(zip(suites_of[::2], suites_of[1::2]))
     # Proxies of the environment have no business between a test and its own machine.
     clean = {key: value for key, value in os.environ.items() if key.lower() not in ("http_proxy", "https_proxy", "all_proxy")}
     clean = {key: value for key, value in clean.items() if not key.startswith(("OPENAI_", "ANTHROPIC_", "SAMEWIRE_"))}
     with servers(binary, Path(fixtures).resolve(), clean, logs) as addresses:
         environment = {**clean, **addresses, "PYTHONDONTWRITEBYTECODE": "1"}
-        results = [
-            suite("openai and anthropic for Python", [sys.executable, "-m", "unittest", "discover", "-s", str(HERE / "python")], environment),
-            suite("openai and anthropic for Node", [node, "--test", "--test-reporter=spec", *tests], environment),
-        ]
-    return 0 if all(results) else 1
+        commands = {}
+        if python := programs.get("--python"):
+            command = [python, "-m", "unittest", "discover", "-s", str(HERE / "python")]
+            commands["openai and anthropic for Python"] = (command, environment)
+        if node := programs.get("--node"):
+            commands["openai and anthropic for Node"] = ([node, "--test", "--test-reporter=spec", *tests], environment)
+        good = suites(commands)
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Checks of the Helm chart: what it renders, and what it refuses. Called by tests/kubernetes.sh."""
 
+import concurrent.futures
 import json
 import pathlib
 import subprocess
@@ -168,22 +169,31 @@ def check_sidecar(objects, checked):
         assert "http://127.0.0.1:8000/health" in engine[probe]["exec"]["command"][-1]
 
 
+def check_mode(mode):
+    values = ["--values", str(VALUES / f"{mode}.yaml")]
+    helm("lint", "--strict", CHART, *values)
+    for name, arguments in ((f"{mode}, full", values), (f"{mode}, least", [part for one in LEAST[mode] for part in ("--set", one)])):
+        text, objects = render(*arguments)
+        validate(text, name)
+        _, settings = check_pod(objects)
+        checked = check_configuration(objects, settings)
+        if name.endswith("full"):
+            globals()[f"check_{mode}"](objects, checked)
+
+
+def check_refusal(mode, wrong, told):
+    sets = [part for one in [*LEAST[mode], wrong] for part in ("--set", one)]
+    done = helm("template", "front", CHART, *sets, ok=False)
+    assert done.returncode, f"{wrong} is taken"
+    assert told in done.stderr, f"{wrong}: {told} is not named in {done.stderr}"
+
+
 def main():
-    for mode in MODES:
-        values = ["--values", str(VALUES / f"{mode}.yaml")]
-        helm("lint", "--strict", CHART, *values)
-        for name, arguments in ((f"{mode}, full", values), (f"{mode}, least", [part for one in LEAST[mode] for part in ("--set", one)])):
-            text, objects = render(*arguments)
-            validate(text, name)
-            _, settings = check_pod(objects)
-            checked = check_configuration(objects, settings)
-            if name.endswith("full"):
-                globals()[f"check_{mode}"](objects, checked)
-    for mode, wrong, told in WRONG:
-        sets = [part for one in [*LEAST[mode], wrong] for part in ("--set", one)]
-        done = helm("template", "front", CHART, *sets, ok=False)
-        assert done.returncode, f"{wrong} is taken"
-        assert told in done.stderr, f"{wrong}: {told} is not named in {done.stderr}"
+    # Each of them waits for programs.
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        checks = [pool.submit(check_mode, mode) for mode in MODES] + [pool.submit(check_refusal, *row) for row in WRONG]
+        for check in checks:
+            check.result()
     # Each value is in the schema, so that a misspelt one is refused.
     schema = json.loads(pathlib.Path(CHART, "values.schema.json").read_text())
     compare(yaml.safe_load(pathlib.Path(CHART, "values.yaml").read_text()), schema, "")

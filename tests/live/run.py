@@ -8,6 +8,7 @@ WORK holds the engines, as tests/live.sh installed them. Exit code 1: a check fa
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import json
 import signal
 import sys
@@ -180,7 +181,9 @@ def both(name: str, version: str, binary: str, work: Path, questions: list[Quest
         for engine in engines:
             engine.wait()
             print(f"{engine.label}: ready after {engine.start_seconds} s", flush=True)
-        return [gather(engine, binary, work, [] if engine.pools else questions) for engine in engines]
+        # llama.cpp answers with one thread, so that the second engine has a processor of its own where there are two.
+        with concurrent.futures.ThreadPoolExecutor(2 if name == "llamacpp" else 1) as pool:
+            return list(pool.map(lambda engine: gather(engine, binary, work, [] if engine.pools else questions), engines))
     finally:
         for engine in engines:
             engine.stop()

@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 from typing import Any, Callable
 
-SHAPES = ("vllm", "sglang")
+SHAPES = os.environ["SAMEWIRE_SHAPES"].split()
 KEY = "sk-test"
 TIMEOUT = 30.0
 
@@ -61,7 +61,7 @@ class Engine:
 
 
 def each_shape(test: Callable[[Any, Engine], Any]) -> Callable[[unittest.TestCase], None]:
-    """Runs a test with an engine of each shape."""
+    """Runs a test with an engine of each shape that this suite is for."""
 
     def run(case: unittest.TestCase) -> None:
         for shape in SHAPES:
