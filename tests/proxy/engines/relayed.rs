@@ -5,7 +5,6 @@ use crate::sim::{
     Answer, Client, CloseKind, Ended, Engine, Gate, H2Client, PATIENCE, Request, SOON, Script, Setup, World,
     until,
 };
-use std::time::Duration;
 
 const BOUNDARY: &str = "b-1";
 

@@ -84,10 +84,10 @@ async fn pings_come_only_between_events() {
     let (mut text, mut gates) = (String::new(), gates.iter());
     // One comes between two events, and one while half an event is there.
     while let Some(event) = client.event().await {
-        if event == PING {
-            if let Some(gate) = gates.next() {
-                gate.open();
-            }
+        if event == PING
+            && let Some(gate) = gates.next()
+        {
+            gate.open();
         }
         text += &(event + "\n\n");
     }

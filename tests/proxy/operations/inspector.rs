@@ -4,8 +4,7 @@
 use crate::clients::keys::entry;
 use crate::responses::over_chat::prompt;
 use crate::sim::{
-    Answer, Client, CloseKind, Engine, Gate, KEY, PATIENCE, Request, Samewire, Script, Setup, World, until,
-    within,
+    Answer, Client, CloseKind, Engine, Gate, KEY, PATIENCE, Request, Samewire, Script, Setup, World, within,
 };
 use serde_json::{Value, json};
 use std::cell::Cell;

@@ -1,7 +1,7 @@
 //! Pods behind Services, named by a scripted Kubernetes API (faults O38). Pods have loopback addresses of their own and
 //! the port of the Service, as in a cluster.
 
-use crate::sim::{Engine, Gate, PATIENCE, Request, Script, Setup, World, until, write_secret};
+use crate::sim::{Engine, Gate, Request, Script, Setup, World, write_secret};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
