@@ -92,7 +92,7 @@ agents() {
   local pins=$root/tests/agents work=$root/target/clients/agents
   set_up python "$work" "$pins"
   set_up node "$work" "$pins"
-  (cd "$work" && timeout --kill-after=10 300 "$work/venv/bin/python" "$pins/stage.py" "$binary" "$(node_of "$work")")
+  (cd "$work" && timeout --kill-after=10 900 "$work/venv/bin/python" "$pins/stage.py" "$binary" "$(node_of "$work")")
 }
 
 # Sets `chromium`: $SAMEWIRE_CHROMIUM, or Debian's, which is installed where it is missing.
