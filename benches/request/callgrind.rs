@@ -14,8 +14,8 @@ pub(crate) const ALLOCATES: &[&str] =
 /// Functions that only pass a call of the allocator on: their cost counts for their callers.
 const LIBRARIES: [&str; 4] = ["alloc::*", "<alloc::*", "bytes::*", "<bytes::*"];
 
-/// Probes of the engine once, before the count: how many more there are would depend on the time that a run takes.
-/// That one has time to succeed on a busy machine.
+/// Settings by which samewire probes the engine once, before the count, with time enough on a busy machine: the number
+/// of later probes would depend on how long a run takes.
 const PROBED_ONCE: [(&str, &str); 2] =
     [("SAMEWIRE_HEALTH__INTERVAL", "86400"), ("SAMEWIRE_HEALTH__TIMEOUT", "60")];
 

@@ -7,8 +7,8 @@
 //! Never: measures time. Counts hardly differ between runs, whatever else the machine does.
 //!
 //! Client and engine are threads of this program; they take turns, so that every run reads and writes the same pieces.
-//! What samewire does by the clock would be counted more often in a slower run: the engine is probed before the count only,
-//! and the main thread is left out.
+//! A slower run would count more of the work that samewire does by the clock. The engine is therefore probed before the
+//! count only, and the main thread is left out.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
