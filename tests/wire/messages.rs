@@ -3,6 +3,7 @@
 
 use crate::cases::messages::fold::fold;
 use crate::cases::{Answer, Case, Cut, captures, message_vectors};
+use crate::laws::cut::cuts;
 use crate::laws::message::check;
 use crate::random;
 use crate::seeded::seeded;
@@ -71,7 +72,7 @@ fn a_cut_answer_never_looks_finished() {
         message_vectors().into_iter().map(|(case, _)| case).filter(|case| case.status == 200 && case.events);
     for case in vectors {
         let whole = case.run(&Cut::Whole);
-        for at in 0..case.input.len() {
+        for at in cuts(&case.input) {
             for ending in [Ending::Clean, Ending::Reset, Ending::Timeout] {
                 let cut = Case { input: case.input[..at].to_vec(), ending, ..case.clone() };
                 let answer = cut.run(&Cut::Whole);

@@ -175,13 +175,13 @@ async fn grown_by(engine: &str, route: &str, body: String) -> (Option<u16>, u64)
 #[tokio::test]
 async fn no_request_takes_more_than_its_body_and_an_answer() {
     // A body that is changed is copied once. A Responses request is in memory as received, as chat, and as stored;
-    // its response repeats some of it.
+    // its response repeats some of it, and is sent and stored at once.
     let text = |name: &str| ["text", "depth", "spaces", "one number"].contains(&name);
     let responses = bodies().into_iter().filter(|(name, _)| text(name));
     let responses = responses.map(|(name, body)| (name, body.replacen("messages", "input", 1)));
     let chats = bodies().into_iter().map(|(name, body)| ("/v1/chat/completions", 2, name, body));
     let inputs = responses.map(|(name, body)| ("/v1/responses", 3, name, body));
-    let repeated = repeated().into_iter().map(|(name, body)| ("/v1/responses", 5, name, body));
+    let repeated = repeated().into_iter().map(|(name, body)| ("/v1/responses", 6, name, body));
     for (route, times, name, body) in chats.chain(inputs).chain(repeated) {
         let length = body.len() as u64;
         let (status, grown) = grown_by("vllm", route, body).await;

@@ -13,6 +13,29 @@ fn is_complete(case: &Case, told: &AnswerContent, choices: u64) -> bool {
     !told.failed && (0..choices).all(|index| finished(index) || supplied && started(index))
 }
 
+/// Lines at the beginning and at the end of a stream that are cut each. Between them one in `FEWER` is: they are alike.
+const EDGE: usize = 12;
+const FEWER: usize = 8;
+
+/// Returns the positions at which a stream is cut: every byte of a short one; else around line ends and in the middle
+/// of lines.
+pub fn cuts(input: &[u8]) -> Vec<usize> {
+    if input.len() < 1_500 {
+        return (0..=input.len()).collect();
+    }
+    let ends: Vec<_> = (0..input.len()).filter(|&at| matches!(input[at], b'\n' | b'\r')).collect();
+    let mut cuts = vec![0, input.len()];
+    for (line, &at) in ends.iter().enumerate() {
+        if line < EDGE || line + EDGE >= ends.len() || line % FEWER < 2 {
+            let start = line.checked_sub(1).map_or(0, |before| ends[before]);
+            cuts.extend([usize::midpoint(start, at), at.saturating_sub(1), at, at + 1]);
+        }
+    }
+    cuts.sort_unstable();
+    cuts.dedup();
+    cuts
+}
+
 /// Checks that a stream cut at byte `at` ends in an error, unless the part before `at` is already complete.
 pub fn cut_short(case: &Case, at: usize, ending: Ending) -> Result<(), String> {
     let broken = Case { input: case.input[..at].to_vec(), ending, ..case.clone() };
