@@ -29,8 +29,10 @@ target=${CARGO_TARGET_DIR:-target}
 current=''
 times=()
 complete=''
+other=''
 finish() {
   local status=$?
+  [[ -z $other ]] || kill -- "-$other" 2>/dev/null || true
   summary || true
   if [[ $complete ]]; then
     printf '\n== tests/run.sh: all %d steps passed in %d s\n' "${#times[@]}" "$SECONDS"
@@ -70,6 +72,21 @@ step() {
   printf -- '-- %s: ok, %d s\n' "$current" $((SECONDS - start))
 }
 
+# Starts a command beside the steps that follow, in a process group of its own. Its output goes to a file. `finished` waits for it.
+beside() {
+  setsid "$@" >"$target/beside.log" 2>&1 &
+  other=$!
+}
+
+# Waits for the command that `beside` has started, and prints its output.
+finished() {
+  local status=0
+  wait "$other" || status=$?
+  other=''
+  cat "$target/beside.log"
+  return "$status"
+}
+
 set_up() {
   # Some tests open thousands of connections.
   ulimit -n "$(ulimit -H -n)"
@@ -86,6 +103,8 @@ set_up() {
   compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || missing+=(libfaketime)
   python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
   if [[ $tier != first ]]; then
+    # What runs side by side installs nothing.
+    [[ -d /usr/share/ca-certificates/mozilla ]] || missing+=(ca-certificates)
     command -v npm >/dev/null || missing+=(nodejs npm)
     # It counts the instructions of a request.
     command -v vgdb >/dev/null || missing+=(valgrind)
@@ -130,22 +149,25 @@ first() {
 
 rest() {
   step "long Rust tests" cargo nextest run --locked --profile long --ignore-default-filter -E 'not default()'
-  # The tests below run on the very program that is released.
-  step "release" .ci/release --target x86_64-unknown-linux-gnu
-  export SAMEWIRE_BIN=$PWD/target/x86_64-unknown-linux-gnu/release/samewire
-  step "packages and image" tests/packages.sh target/dist
-  step "deployment files" lint_deployment
-  step "Helm chart" tests/kubernetes.sh
-  step "three replicas behind Envoy" tests/envoy.sh
-  step "llama.cpp" tests/live.sh --engine llamacpp
+  # One core optimises and links it for minutes. What needs no released program runs meanwhile, on that of the tests.
+  beside .ci/release --target x86_64-unknown-linux-gnu
+  SAMEWIRE_BIN=$(realpath "$target/debug/samewire")
+  export SAMEWIRE_BIN
   step "official client libraries for Node" tests/clients.sh libraries node
   step "agents" tests/clients.sh agents
   step "pages in a browser" tests/browser.sh
   step "inspector" tests/inspector.sh
   step "dashboards and alerts" tests/dashboards.sh
+  step "llama.cpp" tests/live.sh --engine llamacpp
+  step "deployment files" lint_deployment
+  step "Helm chart" tests/kubernetes.sh
   # The benches share the build of the tests: these runs show that they work, and that no figure is absurd.
   step "bench rewrite, smoke run" cargo test --locked --bench rewrite -- --quick
   step "bench store, smoke run" cargo test --locked --bench store -- --quick
+  step "release, the rest of its build" finished
+  export SAMEWIRE_BIN=$PWD/target/x86_64-unknown-linux-gnu/release/samewire
+  step "packages and image" tests/packages.sh target/dist
+  step "three replicas behind Envoy" tests/envoy.sh
   step "what a request costs, beside the baseline" env SAMEWIRE_BIN="$SAMEWIRE_BIN.symbols" cargo test --locked --bench request -- --check
   step "bench proxy, smoke run" benches/proxy.sh --quick
   step "plot of the smoke run" benches/plot.py target/bench/proxy.json --data target/bench/cost.json --svg target/bench/cost.svg
