@@ -244,8 +244,8 @@ async fn fault_o01_five_hundred_streams_end_and_nobody_is_turned_away() {
         streams.push(client);
     }
     until("all are begun", PATIENCE, || engine.attempt_count() == STREAMS).await;
-    samewire.signal("TERM");
     let start = Instant::now();
+    samewire.signal("TERM");
     const SERVED: usize = 10;
     for _ in 0..SERVED {
         let answer = Request::stream("").ask(samewire.proxy).await;
