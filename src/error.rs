@@ -55,11 +55,13 @@ impl RetryClass {
         }
     }
 
-    /// Returns the class of an HTTP status that the engine has answered with.
-    pub fn of_status(status: u16) -> Self {
-        match status {
-            429 | 503 | 529 => Self::Overloaded,
-            500 | 502 | 504 => Self::MaybeProcessed,
+    /// Returns the class of an engine's answer with this HTTP status. What it says of the request itself, another
+    /// engine would say too, whatever the status.
+    pub fn of_answer(status: u16, failure: &Failure) -> Self {
+        match (failure.fault, status) {
+            (Fault::InvalidRequest | Fault::ContextLength, _) => Self::Never,
+            (_, 429 | 503 | 529) => Self::Overloaded,
+            (_, 500 | 502 | 504) => Self::MaybeProcessed,
             _ => Self::Never,
         }
     }

@@ -3,6 +3,7 @@
 
 use super::UpstreamConfig;
 use super::mistakes::Mistakes;
+use crate::engine::efforts::{EFFORTS, Efforts};
 use crate::model_name;
 use crate::nearest::suggest;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,7 @@ pub struct ModelFile {
     pub aliases: Vec<String>,
     pub upstreams: Vec<String>,
     pub context_length: u64,
+    pub efforts: Vec<String>,
     pub fallbacks: Vec<String>,
     pub to: Vec<TargetFile>,
     pub defaults: Table,
@@ -162,6 +164,8 @@ pub struct ModelConfig {
     pub upstreams: Vec<usize>,
     /// Maximum number of tokens of prompt and answer together, if configured.
     pub context_length: Option<u64>,
+    /// Efforts that the model takes; none: those of the engine, until it refuses one.
+    pub efforts: Efforts,
     /// Members that are added to requests without them: key, and value as JSON.
     pub defaults: Vec<(String, String)>,
     /// Models that the name stands for; empty: the engines' model of this name. Resolved once all entries are read.
@@ -214,6 +218,12 @@ impl ModelConfig {
             for key in NO_DEFAULT.iter().filter(|key| model.defaults.contains_key(**key)) {
                 mistakes.add(format!("{}.{key}", path("defaults")), "has no default; clients say it");
             }
+            for (place, word) in
+                model.efforts.iter().enumerate().filter(|(_, word)| !EFFORTS.contains(&word.as_str()))
+            {
+                let why = suggest(format!("expected {}", EFFORTS.join(", ")), word, EFFORTS.iter().copied());
+                mistakes.add(format!("{}[{place}]", path("efforts")), why);
+            }
             let json = |value| serde_json::to_string(value).ok();
             let defaults = model.defaults.iter().filter_map(|(key, value)| Some((key.clone(), json(value)?)));
             all.push(Self {
@@ -221,6 +231,7 @@ impl ModelConfig {
                 aliases: model.aliases.clone(),
                 upstreams: places,
                 context_length: Some(model.context_length).filter(|tokens| *tokens > 0),
+                efforts: Efforts::of(model.efforts.iter().map(String::as_str)).unwrap_or_default(),
                 defaults: defaults.collect(),
                 to: Vec::new(),
                 fallbacks: Vec::new(),

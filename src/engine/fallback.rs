@@ -4,6 +4,7 @@
 //! Takes: a refusal. Gives: the [`Fallback`] that may help. Remembers: nothing; what was learned about an upstream is
 //! kept in `upstream::learned`. Never: decides whether a request is sent again.
 
+use super::efforts::Efforts;
 use super::rule::{Change, RequestRule};
 use super::usual;
 use crate::wire::fault::{Failure, Fault};
@@ -15,67 +16,101 @@ use std::fmt;
 pub enum Fallback {
     /// Merges all system and developer messages into one at the start (wire-format 2.10).
     SystemMerged,
+    /// Merges neighbouring messages of one role (engines E.2).
+    RolesMerged,
     /// Sets `tool_choice` to `none`; samewire reads the calls from the model's text (engines E.2).
     CallsInText,
     /// Sends one request for each choice.
     FanOut,
-    /// Leaves out the limit on the answer, which does not fit into the context beside the prompt. Only for Messages,
-    /// whose clients ask for more than models hold (messages 3.5).
+    /// Leaves out the limit on the answer, which does not fit into the context beside the prompt. Clients ask for more
+    /// than models hold (messages 3.5).
     LimitLeftOut,
+    /// Puts the text beside calls and reasoning into the reasoning (engines E.3).
+    TextInReasoning,
+    /// Moves images out of the results of tools into a message of the user (engines E.3, messages 3.3).
+    ImagesAfterTools,
+    /// Replaces the effort with the nearest of these (engines E.2).
+    Effort(Efforts),
+    /// Leaves out the effort, of which the model takes none that is known.
+    EffortLeftOut,
 }
 
-/// Set of fallbacks, one bit for each. Upstreams remember which ones they need.
+/// Set of fallbacks. Upstreams remember which ones they need, for each model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fallbacks(u8);
+pub struct Fallbacks {
+    /// One bit for each fallback.
+    bits: u16,
+    /// Efforts of [`Fallback::Effort`]; none without it.
+    efforts: Efforts,
+}
 
 impl Fallbacks {
     /// Returns the set of which [`Display`](fmt::Display) gives these names; `None` if one is not known.
     pub fn named(names: &str) -> Option<Self> {
-        let of = |name| Fallback::ALL.iter().copied().find(|fallback| fallback.rule().name == name);
+        let of = |name: &str| {
+            let (name, efforts) = name.split_once(':').unwrap_or((name, ""));
+            let efforts = Efforts::of(efforts.split(':').filter(|word| !word.is_empty()))?;
+            let fallback = Fallback::ALL.iter().copied().find(|fallback| fallback.rule().name == name)?;
+            Some(if let Fallback::Effort(_) = fallback { Fallback::Effort(efforts) } else { fallback })
+        };
         names.split(',').filter(|name| !name.is_empty()).map(of).collect()
     }
 
     /// Returns true if the set contains this fallback.
     pub fn has(self, fallback: Fallback) -> bool {
-        self.0 & fallback.bit() != 0
+        self.bits & fallback.bit() != 0
+    }
+
+    /// Returns the efforts that the model takes; none if that is not known.
+    pub fn efforts(self) -> Efforts {
+        self.efforts
     }
 
     /// Returns the set with this fallback added.
     #[must_use]
     pub fn with(self, fallback: Fallback) -> Self {
-        Self(self.0 | fallback.bit())
+        let efforts = if let Fallback::Effort(efforts) = fallback { efforts } else { self.efforts };
+        Self { bits: self.bits | fallback.bit(), efforts }
     }
 
-    /// Returns the union of the two sets.
+    /// Returns the union of the two sets, with the efforts of the other one if it has any.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        let efforts = if other.efforts.is_empty() { self.efforts } else { other.efforts };
+        Self { bits: self.bits | other.bits, efforts }
     }
 
-    /// Returns the fallback that may help after this refusal, unless the set contains it.
-    pub fn further(self, refusal: &Failure) -> Option<Fallback> {
-        Fallback::of(refusal).filter(|fallback| !self.has(*fallback))
+    /// Returns the fallbacks that may help after this refusal, in the order in which they are tried, without those of
+    /// the set.
+    pub fn further(self, refusal: &Failure) -> impl Iterator<Item = Fallback> {
+        Fallback::of(refusal).filter(move |fallback| !self.has(*fallback))
     }
 
-    /// Returns the fallbacks that later requests need as well. A limit is judged anew for each prompt.
+    /// Returns the fallbacks that later requests need as well. A limit is judged anew for each prompt, and an effort
+    /// without a word for what is accepted may be refused alone.
     #[must_use]
     pub fn lasting(self) -> Self {
-        Self(self.0 & !Fallback::LimitLeftOut.bit())
+        let passing = Fallback::LimitLeftOut.bit() | Fallback::EffortLeftOut.bit();
+        Self { bits: self.bits & !passing, ..self }
     }
 
     /// Returns true if the set is empty.
     pub fn is_empty(self) -> bool {
-        self.0 == 0
+        self.bits == 0
     }
 }
 
 impl fmt::Display for Fallbacks {
-    /// Writes the names of the fallbacks' rules, separated by commas.
+    /// Writes the names of the fallbacks' rules, separated by commas. The efforts follow their rule, each with a colon
+    /// before it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = Fallback::ALL.iter().filter(|fallback| self.has(**fallback));
         for (at, fallback) in all.enumerate() {
             let comma = if at > 0 { "," } else { "" };
             write!(f, "{comma}{}", fallback.rule().name)?;
+            if let Fallback::Effort(_) = fallback {
+                write!(f, ":{}", self.efforts)?;
+            }
         }
         Ok(())
     }
@@ -116,6 +151,46 @@ pub static LIMIT_LEFT_OUT: RequestRule = RequestRule::new(
 )
 .with_evidence("messages 3.5");
 
+/// Rule of [`Fallback::RolesMerged`]: merges neighbours, because the chat template wants roles that alternate.
+pub static ROLES_MERGED: RequestRule = RequestRule::new(
+    "roles_merged",
+    "neighbouring messages of one role became one, because the model's roles must alternate",
+    Change::MergeRoles,
+)
+.with_evidence("engines E.2");
+
+/// Rule of [`Fallback::TextInReasoning`]: the chat template of gpt-oss in llama.cpp takes one of both beside calls.
+pub static TEXT_IN_REASONING: RequestRule = RequestRule::new(
+    "text_in_reasoning",
+    "text beside reasoning and calls was put into the reasoning, because the model's template takes one of both",
+    Change::TextIntoReasoning,
+)
+.with_evidence("engines E.3");
+
+/// Rule of [`Fallback::ImagesAfterTools`]: the engine takes only text from tools.
+pub static IMAGES_AFTER_TOOLS: RequestRule = RequestRule::new(
+    "images_after_tools",
+    "images in the results of tools were moved into a message of the user, and are named in the results",
+    Change::ImagesAfterTools,
+)
+.with_evidence("messages 3.3");
+
+/// Rule of [`Fallback::Effort`]: the model's template knows other words.
+pub static EFFORT: RequestRule = RequestRule::new(
+    "effort_of_model",
+    "the effort became the nearest one that the model takes",
+    Change::LearnedEffort,
+)
+.with_evidence("engines E.2");
+
+/// Rule of [`Fallback::EffortLeftOut`]: no other word is known.
+pub static EFFORT_LEFT_OUT: RequestRule = RequestRule::new(
+    "effort_left_out",
+    "the effort was left out, because the model refuses it",
+    Change::Drop(&["reasoning_effort"]),
+)
+.with_evidence("engines E.2");
+
 /// Part of llama.cpp's error message for several choices, in lower case.
 const ONE_CHOICE: &[&str] = &["only one completion choice is allowed"];
 
@@ -124,8 +199,7 @@ const NO_PARSER_OF_CALLS: &[&str] =
     &["--tool-call-parser", "--enable-auto-tool-choice", "tool_call_parser", "tool call parser"];
 
 /// Parts of the error messages of chat templates that take one system message, at the start, in lower case. Qwen3.5
-/// and later use the first; Gemma 3, Mistral and Phi require alternating roles, which a late system message breaks;
-/// Mistral's own validation names the role.
+/// and later use the first; Mistral's own validation names the role.
 const ONE_SYSTEM_MESSAGE: &[&str] = &[
     "system message must be",
     "system messages must be",
@@ -135,44 +209,83 @@ const ONE_SYSTEM_MESSAGE: &[&str] = &[
     "system messages are only allowed",
     "only one system message",
     "multiple system messages",
-    "roles must alternate",
     "unexpected role 'system'",
     "unexpected role 'developer'",
     "unexpected message role",
     "unknown role: developer",
 ];
 
-impl Fallback {
-    const ALL: &'static [Self] = &[Self::SystemMerged, Self::CallsInText, Self::FanOut, Self::LimitLeftOut];
+/// Parts of the error messages of chat templates in which the user and the assistant take turns, in lower case: Gemma
+/// 3, Mistral, Devstral, Phi. A late system message breaks that, too.
+const ROLES_ALTERNATE: &[&str] = &["roles must alternate"];
 
-    /// Returns the fallback that may help after this refusal, or `None`. Engines report a chat template's error with
-    /// 400, 404 or 500, so the text decides.
-    pub fn of(refusal: &Failure) -> Option<Self> {
+/// Part of the message of gpt-oss' chat template in llama.cpp, in lower case.
+const CONTENT_AND_THINKING: &[&str] = &["cannot pass both content and thinking"];
+
+/// Parts of refusals of what is no text in the result of a tool, in lower case. Only requests with such a result are
+/// sent again.
+const TEXT_OF_TOOLS: &[&str] = &[
+    "image",
+    "content type",
+    "content part",
+    "content[]",
+    "must be a string",
+    "valid string",
+    "only text",
+    "multimodal",
+];
+
+/// Words of refusals of an effort, in lower case.
+const EFFORT_WORDS: &[&str] = &["reasoning effort", "reasoning_effort", "thinking effort", "thinking_effort"];
+
+impl Fallback {
+    const ALL: &'static [Self] = &[
+        Self::SystemMerged,
+        Self::RolesMerged,
+        Self::CallsInText,
+        Self::FanOut,
+        Self::LimitLeftOut,
+        Self::TextInReasoning,
+        Self::ImagesAfterTools,
+        Self::Effort(Efforts::NONE),
+        Self::EffortLeftOut,
+    ];
+
+    /// Returns the fallbacks that may help after this refusal, in the order in which they are tried. Engines report a
+    /// chat template's error with 400, 404 or 500, so the text decides.
+    pub fn of(refusal: &Failure) -> impl Iterator<Item = Self> + use<> {
         use Fault::{ContextLength, Internal, InvalidRequest, NotFound, NotImplemented};
-        if !matches!(refusal.fault, InvalidRequest | Internal | NotFound | NotImplemented | ContextLength) {
-            return None;
-        }
-        let message = refusal.original().to_ascii_lowercase();
+        let is_refusal =
+            matches!(refusal.fault, InvalidRequest | Internal | NotFound | NotImplemented | ContextLength);
+        let message = if is_refusal { refusal.original().to_ascii_lowercase() } else { String::new() };
         let says = |parts: &[&str]| parts.iter().any(|part| message.contains(part));
-        match () {
-            () if says(NO_PARSER_OF_CALLS) => Some(Self::CallsInText),
-            () if says(ONE_CHOICE) => Some(Self::FanOut),
-            () if says(ONE_SYSTEM_MESSAGE) => Some(Self::SystemMerged),
-            () if exceeds_by_its_limit(refusal) => Some(Self::LimitLeftOut),
-            () => None,
-        }
+        let all = match () {
+            () if says(NO_PARSER_OF_CALLS) => [Some(Self::CallsInText), None],
+            () if says(ONE_CHOICE) => [Some(Self::FanOut), None],
+            () if says(ONE_SYSTEM_MESSAGE) => [Some(Self::SystemMerged), None],
+            () if says(ROLES_ALTERNATE) => [Some(Self::SystemMerged), Some(Self::RolesMerged)],
+            () if says(CONTENT_AND_THINKING) => [Some(Self::TextInReasoning), None],
+            () if says(EFFORT_WORDS) => {
+                let accepted = Some(Efforts::accepted_by(&message)).filter(|efforts| !efforts.is_empty());
+                [accepted.map(Self::Effort), Some(Self::EffortLeftOut)]
+            }
+            () if exceeds_by_its_limit(refusal) => [Some(Self::LimitLeftOut), None],
+            () if says(TEXT_OF_TOOLS) => [Some(Self::ImagesAfterTools), None],
+            () => [None, None],
+        };
+        all.into_iter().flatten()
     }
 
     /// Returns the refusal with advice for the operator, for requests that cannot be sent in this form.
     pub fn explain(self, refusal: Failure) -> Failure {
         match self {
-            Self::SystemMerged | Self::FanOut | Self::LimitLeftOut => refusal,
             Self::CallsInText => {
                 const OPTION: &str =
                     "samewire reads the calls itself where its option 'parser' names the model's family";
                 let message = refusal.message.trim_end().trim_end_matches('.').to_owned();
                 refusal.with_message(format!("{message}. ({OPTION}.)"))
             }
+            _ => refusal,
         }
     }
 
@@ -180,24 +293,39 @@ impl Fallback {
     pub fn rule(self) -> &'static RequestRule {
         match self {
             Self::SystemMerged => &SYSTEM_MERGED,
+            Self::RolesMerged => &ROLES_MERGED,
             Self::CallsInText => &CALLS_IN_TEXT,
             Self::FanOut => &FAN_OUT,
             Self::LimitLeftOut => &LIMIT_LEFT_OUT,
+            Self::TextInReasoning => &TEXT_IN_REASONING,
+            Self::ImagesAfterTools => &IMAGES_AFTER_TOOLS,
+            Self::Effort(_) => &EFFORT,
+            Self::EffortLeftOut => &EFFORT_LEFT_OUT,
         }
     }
 
-    /// Returns the fallback that makes this change, or `None` if none does.
-    pub fn of_change(change: Change) -> Option<Self> {
-        match change {
-            Change::MergeSystem => Some(Self::SystemMerged),
-            Change::CallsInText => Some(Self::CallsInText),
-            Change::FanOut { .. } => Some(Self::FanOut),
-            _ => None,
-        }
+    /// Returns the fallback of this rule, or `None` if it has none.
+    pub fn of_rule(rule: &RequestRule) -> Option<Self> {
+        Self::ALL.iter().find(|fallback| fallback.rule().name == rule.name).copied()
     }
 
-    fn bit(self) -> u8 {
-        1 << (self as u8)
+    /// Returns the rules of all fallbacks.
+    pub fn rules() -> impl Iterator<Item = &'static RequestRule> {
+        Self::ALL.iter().map(|fallback| fallback.rule())
+    }
+
+    fn bit(self) -> u16 {
+        match self {
+            Self::SystemMerged => 1,
+            Self::RolesMerged => 1 << 1,
+            Self::CallsInText => 1 << 2,
+            Self::FanOut => 1 << 3,
+            Self::LimitLeftOut => 1 << 4,
+            Self::TextInReasoning => 1 << 5,
+            Self::ImagesAfterTools => 1 << 6,
+            Self::Effort(_) => 1 << 7,
+            Self::EffortLeftOut => 1 << 8,
+        }
     }
 }
 
@@ -263,7 +391,7 @@ mod tests {
             (503, "System message must be at the beginning.", None),
             (401, "System message must be at the beginning.", None),
         ] {
-            assert_eq!(Fallback::of(&refusal(status, message)), expected, "{status} {message}");
+            assert_eq!(Fallback::of(&refusal(status, message)).next(), expected, "{status} {message}");
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod auto;
 mod detection;
+pub mod efforts;
 pub mod fallback;
 mod generic;
 mod identity;

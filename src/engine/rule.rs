@@ -126,8 +126,16 @@ pub enum Change {
     Efforts(&'static [&'static str]),
     /// Same as [`Change::Efforts`], for gpt-oss models only.
     HarmonyEfforts(&'static [&'static str]),
+    /// Replaces the effort with the nearest one that this model takes, as a refusal or the configuration says.
+    LearnedEffort,
     /// Merges the texts of all system and developer messages into one system message at the start.
     MergeSystem,
+    /// Merges neighbouring messages of the user, or of the assistant, into one. Applied last, to the finished body.
+    MergeRoles,
+    /// Puts the text of assistant messages with calls and reasoning into the reasoning. Applied last.
+    TextIntoReasoning,
+    /// Moves images out of the results of tools into a message of the user. Applied last.
+    ImagesAfterTools,
     /// Changes the role `developer` to `system`, if the options ask for it or the engine refuses the role.
     Developer {
         /// True if the engine refuses the role.
@@ -217,10 +225,10 @@ impl Subject {
             Change::FanOut { .. } => Self::NONE.and(&["n"]),
             Change::SchemaName => Self::NONE.and(&["response_format"]),
             Change::ReasoningObject { .. } => Self::NONE.and(&["reasoning"]),
-            Change::NoReasoning | Change::Efforts(_) | Change::HarmonyEfforts(_) => {
+            Change::NoReasoning | Change::Efforts(_) | Change::HarmonyEfforts(_) | Change::LearnedEffort => {
                 Self::NONE.and(&["reasoning_effort"])
             }
-            Change::MergeSystem => Self::NONE.and(&["messages"]),
+            Change::MergeSystem | Change::MergeRoles => Self::NONE.and(&["messages"]),
             Change::LegacyFunctions => Self::MESSAGES.and(&["functions", "function_call"]),
             Change::EmptyTools | Change::CallsInText => Self::NONE.and(&["tools"]),
             Change::ChoiceAlone | Change::ChoiceNone | Change::AllowedTools => {
@@ -234,6 +242,8 @@ impl Subject {
             | Change::NoCalls
             | Change::ContentBesideCalls
             | Change::Arguments
+            | Change::TextIntoReasoning
+            | Change::ImagesAfterTools
             | Change::ToolText
             | Change::Part(..)
             | Change::ContinueMessage { .. } => Self::MESSAGES,
@@ -287,9 +297,6 @@ pub enum Constraint {
     /// No equivalent: the member stays unchanged, and the engine refuses it.
     Unsupported,
 }
-
-/// Reasoning efforts, from none to the highest. The distance between two of them decides which is the nearest.
-pub const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 impl Identity {
     /// Returns the request rules that this engine needs in its version and behind its front end, in the order of

@@ -5,6 +5,7 @@
 //! object and of its structured messages.
 
 use super::object_edit::ObjectEdit;
+use crate::engine::efforts::Efforts;
 use crate::engine::rule::Subject;
 use crate::json::{self, Raw, Text, raw_member};
 use crate::request::fields::{self, Edits, MemberSpan};
@@ -18,6 +19,8 @@ pub(super) struct RequestAdapter<'t> {
     pub(super) ask: &'t ChatRequest,
     pub(super) text: &'t str,
     pub(super) options: &'t Options,
+    /// Efforts that the model takes; none if that is not known.
+    pub(super) efforts: Efforts,
     /// True if the body was generated from a Responses request, so that its roles already follow the options.
     pub(super) is_generated: bool,
     pub(super) top: ObjectEdit<'t>,
@@ -49,6 +52,7 @@ impl<'t> RequestAdapter<'t> {
             ask,
             text,
             options,
+            efforts: Efforts::NONE,
             is_generated: items,
             top: ObjectEdit::new(text, &*places.members, places.end),
             messages: places.structured.iter().filter_map(message).collect(),

@@ -5,6 +5,7 @@
 //! does not name.
 
 mod adapt;
+mod changed_messages;
 mod messages;
 mod object_edit;
 mod parts;
@@ -14,7 +15,7 @@ mod settings;
 mod tools;
 
 use crate::engine::Identity;
-use crate::engine::fallback::{Fallback, Fallbacks, LIMIT_LEFT_OUT};
+use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::engine::rule::{Change, RequestRule};
 use crate::request::fields::{self, Edits};
 use crate::request::messages::{EngineRequest, MessagesMode, MessagesRequest};
@@ -129,7 +130,7 @@ impl AdaptedBody {
 
     /// Returns the fallbacks among the applied rules.
     pub fn fallbacks(&self) -> Fallbacks {
-        self.rules.iter().filter_map(|rule| Fallback::of_change(rule.change)).collect()
+        self.rules.iter().filter_map(|rule| Fallback::of_rule(rule)).collect()
     }
 
     /// Returns the names of the applied rules, as logs and the answer's shape show them.
@@ -279,7 +280,7 @@ pub fn response_body(
     let ask = ChatRequest::read_generated(text, asked.rules())?;
     let script = asked.script(route.model_alias.as_deref(), takes, &route.options);
     let (edits, rules) = rules::adapted(&ask, text, route, true, script.as_ref())?;
-    Ok(AdaptedBody { body: edits.apply_in_place(&body)?, rules })
+    Ok(changed_messages::changed(AdaptedBody { body: edits.apply_in_place(&body)?, rules }, route.fallbacks))
 }
 
 /// Returns the upstream path, the answer's shape and the reply settings (echoed request fields, tool names,
@@ -322,7 +323,7 @@ pub fn response(asked: &ResponsesRequest, route: &Route) -> (&'static str, Shape
 pub fn message(asked: &MessagesRequest, route: &Route) -> Result<(Plan, MessageReply), Failure> {
     let route = message_route(route);
     let plan = match &asked.engine_request {
-        EngineRequest::Chat(chat) => without_limit(plan(chat, &asked.body, &route)?, &route),
+        EngineRequest::Chat(chat) => plan(chat, &asked.body, &route)?,
         EngineRequest::Native { .. } => native_message(asked, &route)?,
     };
     let shape = Shape {
@@ -340,24 +341,6 @@ pub fn message(asked: &MessagesRequest, route: &Route) -> Result<(Plan, MessageR
         used_ids: asked.used_ids.clone(),
     };
     Ok((Plan { shape, ..plan }, reply))
-}
-
-/// Returns a plan without a limit on the answer, where the engine has refused the limit.
-fn without_limit(plan: Plan, route: &Route) -> Plan {
-    let Change::Drop(keys) = LIMIT_LEFT_OUT.change else { return plan };
-    if !route.fallbacks.has(Fallback::LimitLeftOut) {
-        return plan;
-    }
-    let mut body = plan.body.joined();
-    for key in keys {
-        body = fields::without(&body, key).unwrap_or(body);
-    }
-    if body.len() == plan.body.len() {
-        return plan;
-    }
-    let mut shape = plan.shape;
-    shape.adapted.push(LIMIT_LEFT_OUT.name);
-    Plan { body: body.into(), shape, fallbacks: plan.fallbacks.with(Fallback::LimitLeftOut), ..plan }
 }
 
 /// Plans a request on the engine's own Messages route. Of the engine's rules only the model's name applies.
@@ -427,7 +410,8 @@ fn upstream_body(
     }
     let (changes, rules) = rules::adapted(ask, text, route, false, script)?;
     edits.extend(changes);
-    Ok(AdaptedBody { body: edits.apply_in_place(&body)?, rules })
+    let adapted = AdaptedBody { body: edits.apply_in_place(&body)?, rules };
+    Ok(if ask.api == Api::Chat { changed_messages::changed(adapted, route.fallbacks) } else { adapted })
 }
 
 #[cfg(test)]

@@ -6,7 +6,10 @@
 
 use super::adapt::RequestAdapter;
 use super::{Route, messages, parts, settings, tools};
-use crate::engine::fallback::{CALLS_IN_TEXT, Fallback, SYSTEM_MERGED};
+use crate::engine::efforts::Efforts;
+use crate::engine::fallback::{
+    CALLS_IN_TEXT, EFFORT, EFFORT_LEFT_OUT, Fallback, LIMIT_LEFT_OUT, SYSTEM_MERGED,
+};
 use crate::engine::rule::{Change, RequestRule};
 use crate::request::ChatRequest;
 use crate::request::fields::Edits;
@@ -28,6 +31,7 @@ pub(super) fn adapted(
 ) -> Result<(Edits, Vec<&'static RequestRule>), Failure> {
     let mut used = Vec::new();
     let mut adapter = RequestAdapter::new(ask, text, &route.options, items);
+    adapter.efforts = route.fallbacks.efforts();
     if let Some(choice) = ask.choice {
         settings::one_of_several(&mut adapter, choice);
     }
@@ -36,12 +40,24 @@ pub(super) fn adapted(
     if of_chat && merges_system(route) && apply(&mut adapter, SYSTEM_MERGED.change)? {
         used.push(&SYSTEM_MERGED);
     }
+    // The limit is left out before the rules, too, which could copy it.
+    let leaves_limit = of_chat && route.fallbacks.has(Fallback::LimitLeftOut);
+    if leaves_limit && apply(&mut adapter, LIMIT_LEFT_OUT.change)? {
+        used.push(&LIMIT_LEFT_OUT);
+    }
     if ask.api == Api::Completions {
         settings::logprobs_flag(&mut adapter);
     }
     for rule in route.identity.requests().filter(|rule| of_chat || !rule.change.is_of_chat()) {
         if adapter.may_change(rule.subject) && apply(&mut adapter, rule.change)? {
             used.push(rule);
+        }
+    }
+    if of_chat {
+        for rule in of_refusals(route) {
+            if apply(&mut adapter, rule.change)? {
+                used.push(rule);
+            }
         }
     }
     // A learned fan-out is optional: if the request cannot be split, it stays as it is.
@@ -68,6 +84,14 @@ pub(super) fn adapted(
     Ok((adapter.finish(), used))
 }
 
+/// Returns the rules of fallbacks that change what the engine's own rules have left.
+fn of_refusals(route: &Route) -> impl Iterator<Item = &'static RequestRule> {
+    let fallbacks = route.fallbacks;
+    [(Fallback::Effort(Efforts::NONE), &EFFORT), (Fallback::EffortLeftOut, &EFFORT_LEFT_OUT)]
+        .into_iter()
+        .filter_map(move |(fallback, rule)| fallbacks.has(fallback).then_some(rule))
+}
+
 /// Returns true if the request asks for several choices and can be split into one request for each.
 pub(super) fn can_fan_out(ask: &ChatRequest, body: &[u8]) -> bool {
     let text = body.get(ask.places.offset..).and_then(|text| simdutf8::basic::from_utf8(text).ok());
@@ -85,6 +109,10 @@ pub(super) fn merges_system(route: &Route) -> bool {
         SystemMessages::Keep => false,
         SystemMessages::Merge => true,
     }
+}
+
+fn efforts(words: &[&str]) -> Efforts {
+    Efforts::of(words.iter().copied()).unwrap_or_default()
 }
 
 /// Applies one change, and returns true if it altered the request. Fails where the change refuses a value.
@@ -105,8 +133,8 @@ fn apply(adapter: &mut RequestAdapter<'_>, change: Change) -> Result<bool, Failu
         Change::SchemaName => settings::schema_name(adapter),
         Change::ReasoningObject { is_read } => settings::reasoning_object(adapter, is_read),
         Change::NoReasoning => settings::no_reasoning(adapter),
-        Change::Efforts(known) => settings::effort(adapter, known),
-        Change::HarmonyEfforts(known) => adapter.is_gpt_oss() && settings::effort(adapter, known),
+        Change::Efforts(known) => settings::effort(adapter, efforts(known)),
+        Change::HarmonyEfforts(known) => adapter.is_gpt_oss() && settings::effort(adapter, efforts(known)),
         Change::MergeSystem => messages::merge_system(adapter),
         Change::Developer { always } => messages::developer(adapter, always),
         Change::LegacyFunctions => tools::legacy(adapter) | messages::legacy(adapter),
@@ -116,8 +144,9 @@ fn apply(adapter: &mut RequestAdapter<'_>, change: Change) -> Result<bool, Failu
         Change::AllowedTools => tools::allowed(adapter)?,
         Change::CustomTools => tools::custom(adapter)? | messages::custom(adapter),
         Change::CallsInText => tools::calls_in_text(adapter),
-        // `OneCall` alters only the answer.
-        Change::OneCall => false,
+        Change::LearnedEffort => settings::effort(adapter, adapter.efforts),
+        // They alter the answer, or the finished body.
+        Change::OneCall | Change::MergeRoles | Change::TextIntoReasoning | Change::ImagesAfterTools => false,
         Change::ReasoningKey(key) => messages::reasoning_key(adapter, key),
         Change::DropOfAssistant(keys) => messages::drop_of_assistant(adapter, keys),
         Change::NoCalls => messages::no_calls(adapter),

@@ -2,7 +2,8 @@
 //! (engines E.2).
 
 use super::adapt::RequestAdapter;
-use crate::engine::rule::{Constraint, EFFORTS};
+use crate::engine::efforts::Efforts;
+use crate::engine::rule::Constraint;
 use crate::json::{self, Members, Raw, Text, quoted, raw_member};
 use crate::request::{self, fields::place, unsupported_value};
 use crate::wire::Api;
@@ -274,22 +275,14 @@ pub(super) fn no_reasoning(adapter: &mut RequestAdapter<'_>) -> bool {
     true
 }
 
-pub(super) fn effort(adapter: &mut RequestAdapter<'_>, known: &[&str]) -> bool {
+/// Replaces an effort that is not among the known ones with the nearest of them.
+pub(super) fn effort(adapter: &mut RequestAdapter<'_>, known: Efforts) -> bool {
     let Some(said) = adapter.top.non_null("reasoning_effort").and_then(|json| Text::of(Raw::of(json)?))
     else {
         return false;
     };
     let said = said.decoded();
-    if known.contains(&said.as_ref()) {
-        return false;
-    }
-    let place = |effort: &str| EFFORTS.iter().position(|word| *word == effort);
-    let Some(wanted) = place(&said) else { return false };
-    let distance = |effort: &&&str| place(effort).map(|at| at.abs_diff(wanted));
-    // A request for little reasoning must not become one for none.
-    let some = known.iter().filter(|effort| **effort != "none");
-    let Some(nearest) = some.min_by_key(distance) else { return false };
-    let nearest = format!("\"{nearest}\"");
-    adapter.top.set("reasoning_effort", nearest);
+    let Some(nearest) = known.nearest(&said).filter(|nearest| **nearest != said) else { return false };
+    adapter.top.set("reasoning_effort", format!("\"{nearest}\""));
     true
 }

@@ -13,6 +13,7 @@ use super::ring::{Ring, Rings, WINDOW};
 use super::targets::{self, Target};
 use super::{Client, Upstream, UpstreamId};
 use crate::config::{Affinity, Config, Layers, ModelConfig, Retry, UpstreamConfig};
+use crate::engine::fallback::Fallback;
 use crate::plan::Route;
 use crate::telemetry::Metrics;
 use crate::wire::options::Options;
@@ -321,11 +322,15 @@ impl Pool {
         let alias = Some(name).filter(|name| *name != asked);
         // With a single engine, an answer cannot come from another engine's model.
         let models = if self.is_single() { None } else { self.accepted_model_names(upstream, alias) };
+        let route = upstream.route(name, options, self.max_event_bytes);
+        let efforts = self.model(model).map(|(_, known)| known.efforts).filter(|efforts| !efforts.is_empty());
+        let stated = efforts.map(Fallback::Effort).into_iter().collect();
         Route {
             model_alias: alias.map(ToOwned::to_owned),
             models,
             vocabulary: self.vocabulary.clone(),
-            ..upstream.route(name, options, self.max_event_bytes)
+            fallbacks: route.fallbacks.union(stated),
+            ..route
         }
     }
 

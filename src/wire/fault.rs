@@ -4,6 +4,7 @@
 //! Takes: an engine's error body in any of its shapes, or a [`Fault`]. Gives: a [`Failure`]. Never: a numeric code,
 //! a server's file path, more than 2 KiB of an engine's text.
 
+use super::refusal::{is_about_context, is_about_request};
 use crate::json::{Members, Raw, Text, compacted, integer, object, quoted, read, write_string};
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
@@ -500,8 +501,9 @@ impl Report {
             501 => Fault::NotImplemented,
             // 529: engines with Anthropic's API, and proxies before them.
             503 | 529 => Fault::EngineOverloaded,
-            400..=499 if self.is_about_context() => Fault::ContextLength,
+            _ if is_about_context(&self.message) => Fault::ContextLength,
             400..=499 => Fault::InvalidRequest,
+            _ if is_about_request(&self.message) => Fault::InvalidRequest,
             _ => Fault::Internal,
         }
     }
@@ -525,23 +527,6 @@ impl Report {
 
     fn is_about_model(&self) -> bool {
         self.param.as_deref() == Some("model") || self.message.to_ascii_lowercase().contains("model")
-    }
-
-    fn is_about_context(&self) -> bool {
-        let message = self.message.to_ascii_lowercase();
-        let exceeds = message.find("exceeds").and_then(|at| message.get(at..));
-        message.contains("maximum context length")
-            // vLLM from 0.15: "the model's context length is only"; its multimodal prompts.
-            || message.contains("context length is only")
-            || message.contains("longer than the maximum model length")
-            // SGLang.
-            || message.contains("prompt is too long after expanding multimodal tokens")
-            || exceeds.is_some_and(|rest| rest.contains("maximum allowed length"))
-            || message.contains("longer than the model's context")
-            // LMDeploy: "must be smaller than".
-            || message.contains("smaller than the model context length")
-            // llama.cpp: "the available context size".
-            || exceeds.is_some_and(|rest| rest.contains("context length") || rest.contains("context size"))
     }
 }
 

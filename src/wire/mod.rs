@@ -36,6 +36,7 @@ pub mod options;
 mod output;
 pub(crate) mod overflow;
 mod parse;
+mod refusal;
 mod rewriter;
 pub mod rule;
 #[cfg(test)]

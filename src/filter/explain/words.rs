@@ -1,7 +1,7 @@
 //! Words that explain a rule, by its name in metrics.
 
 use crate::engine::ENGINES;
-use crate::engine::fallback;
+use crate::engine::fallback::Fallback;
 use crate::wire::rule::{NULL_FIELDS, Rule};
 
 /// Rules of requests that no engine's list contains.
@@ -14,10 +14,8 @@ const OTHERS: [(&str, &str); 3] = [
 /// Returns the words that explain the rule of this name; `None` if there is no such rule.
 pub fn rule_words(name: &str) -> Option<&'static str> {
     let of_answers = || Rule::ALL.iter().find(|rule| rule.name() == name).map(|rule| rule.what());
-    let fallbacks =
-        [&fallback::SYSTEM_MERGED, &fallback::CALLS_IN_TEXT, &fallback::FAN_OUT, &fallback::LIMIT_LEFT_OUT];
     let of_requests = || {
-        let all = ENGINES.iter().flat_map(|engine| engine.rules()).chain(fallbacks);
+        let all = ENGINES.iter().flat_map(|engine| engine.rules()).chain(Fallback::rules());
         all.into_iter().find(|rule| rule.name == name).map(|rule| rule.what)
     };
     let others = || OTHERS.iter().find(|(own, _)| *own == name).map(|(_, words)| *words);

@@ -191,8 +191,9 @@ impl Sender {
             so_far.status = Some(status);
             let own_key = upstream.config.auth.are_ours();
             let body = collected.unwrap_or_else(|(body, _)| body);
-            let error = Error::from(Failure::of_answer(status, &body, own_key));
-            return Err(error.with_class(RetryClass::of_status(status)));
+            let failure = Failure::of_answer(status, &body, own_key);
+            let class = RetryClass::of_answer(status, &failure);
+            return Err(Error::from(failure).with_class(class));
         }
         let body = collected.map_err(|(body, _)| match body.len() < limit {
             true => Error::from(Fault::Incomplete).with_class(RetryClass::MaybeProcessed),
@@ -309,7 +310,9 @@ impl Refused {
     ) -> Failure {
         let is_refusal = matches!(failure.status, 400..=499) && failure.status != 429;
         match this {
-            Some(first) if is_refusal && fallbacks.further(&failure).is_none() => first.failure.clone(),
+            Some(first) if is_refusal && fallbacks.further(&failure).next().is_none() => {
+                first.failure.clone()
+            }
             _ => failure,
         }
     }
@@ -341,6 +344,7 @@ pub(in crate::server) fn outcome(
                 | Fault::Cancelled,
             ),
         ) => None,
+        (_, Some(Fault::InvalidRequest | Fault::ContextLength)) => Some(Outcome::Refused),
         (Some(status @ (429 | 503)), _) => Some(Outcome::Pushed { status, wait: wait() }),
         (Some(529), _) => Some(Outcome::Pushed { status: 503, wait: wait() }),
         (Some(501), _) => Some(Outcome::Refused),
@@ -538,7 +542,9 @@ fn in_another_form(
     sent: &Outgoing,
     request: &mut impl FnMut(&AttemptTarget<'_>) -> Result<Outgoing, Failure>,
 ) -> Option<(Fallbacks, Outgoing)> {
-    let fallbacks = to.fallbacks.with(to.fallbacks.further(refusal)?);
-    let other = request(&AttemptTarget { fallbacks, ..*to }).ok()?;
-    (other.body != sent.body).then_some((fallbacks, other))
+    to.fallbacks.further(refusal).find_map(|fallback| {
+        let fallbacks = to.fallbacks.with(fallback);
+        let other = request(&AttemptTarget { fallbacks, ..*to }).ok()?;
+        (other.body != sent.body).then_some((fallbacks, other))
+    })
 }

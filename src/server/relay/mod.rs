@@ -441,7 +441,6 @@ impl Relay {
             return;
         }
         match body_kind {
-            BodyKind::Error(_) => *class = Some(RetryClass::of_status(answer.head.status)),
             _ if ending == Ending::Reset => *class = Some(RetryClass::Reset),
             _ => {}
         }
@@ -450,6 +449,7 @@ impl Relay {
                 let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
                 let own_key = chosen.upstream().config.auth.are_ours();
                 let failure = Failure::of_answer(answer.head.status, body, own_key);
+                *class = Some(RetryClass::of_answer(answer.head.status, &failure));
                 buffer.fail(Refused::or_first(refused.as_deref(), *fallbacks, failure));
             }
             BodyKind::Whole(body) if ending == Ending::Clean => buffer.whole(body),

@@ -44,16 +44,17 @@ impl Relay {
     /// neither as a failure of the engine nor as a retry.
     fn retry_in_other_form(&mut self, refusal: &Failure) -> bool {
         let tried = self.exchange.fallbacks;
-        let Some(fallback) = tried.further(refusal) else { return false };
-        let fallbacks = tried.with(fallback);
         let chosen = Pool::same_upstream(self.upstream());
-        let Some(mut request) = self.build_request(&chosen, fallbacks) else { return false };
-        // An unchanged request would be refused again.
-        if !request.fallbacks.has(fallback) {
-            self.exchange.missing_fallback = Some(fallback);
-            return false;
-        }
-        request.fallbacks = request.fallbacks.union(fallbacks);
+        let changed = tried.further(refusal).find_map(|fallback| {
+            let fallbacks = tried.with(fallback);
+            let mut request = self.build_request(&chosen, fallbacks)?;
+            // An unchanged request would be refused again.
+            let is_changed = request.fallbacks.has(fallback);
+            self.exchange.missing_fallback = Some(fallback).filter(|_| !is_changed);
+            request.fallbacks = request.fallbacks.union(fallbacks);
+            is_changed.then_some(request)
+        });
+        let Some(request) = changed else { return false };
         let Some(resend) = &self.resend else { return false };
         let first = self.exchange.refused.take().unwrap_or_else(|| {
             Box::new(Refused::first(refusal.clone(), &resend.selection, &self.record.app))

@@ -205,10 +205,218 @@ async fn roles_that_must_alternate_are_a_late_system_message() {
     let prompt = "<start_of_turn>user\ns\n\na<end_of_turn>\n<start_of_turn>assistant\nb<end_of_turn>\n<start_of_turn>user\nc<end_of_turn>\n<start_of_turn>model";
     assert_eq!((text(&answer).as_str(), attempts(&answer)), (prompt, Some("2")));
     // No other form would help, so there is no second attempt.
-    let twice = json!([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]);
-    let answer = world.ask(&chat(true, &twice)).await;
+    let named = json!([{"role": "user", "content": "a", "name": "x"}, {"role": "user", "content": "b"}]);
+    let answer = world.ask(&chat(true, &named)).await;
     assert_eq!((answer.head.status, attempts(&answer)), (400, Some("1")));
     assert_eq!(world.engine.attempt_count(), 3);
+    world.end().await;
+}
+
+/// Codex begins with two messages of the user, which the templates of Gemma 3 and Mistral refuse.
+#[tokio::test]
+async fn neighbours_of_one_role_are_merged_where_the_template_refuses_them() {
+    const PROMPT: &str = "<start_of_turn>user\nS\n\na\n\nb<end_of_turn>\n<start_of_turn>model";
+    let messages = json!([
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": "a"},
+        {"role": "user", "content": "b"},
+    ]);
+    for refuses in [as_vllm as Refuses, as_llamacpp, as_first_event] {
+        let world = World::start(engine(GEMMA3, refuses).await, Setup::new()).await;
+        for (stream, expected) in [(true, "2"), (false, "1"), (true, "1")] {
+            let answer = world.ask(&chat(stream, &messages)).await;
+            assert_eq!((text(&answer).as_str(), attempts(&answer)), (PROMPT, Some(expected)));
+        }
+        let body = r#""model":"m","instructions":"S","input":[{"role":"user","content":"a"},{"role":"user","content":"b"}]"#;
+        let response = object(&world.ask(&ask(body)).await);
+        assert_eq!(response["output"][0]["content"][0]["text"], PROMPT);
+        let message = json!({"model": "m", "max_tokens": 9, "system": "S", "messages":
+            [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]});
+        let answer = world.ask(&Request::post("/v1/messages", message.to_string())).await;
+        let message: Value = serde_json::from_str(answer.text()).expect("JSON");
+        // Turns of one role become one message anyway (messages 3.2).
+        assert_eq!(message["content"][0]["text"], PROMPT.replace("a\n\nb", "a\nb"));
+        world.samewire.finished(5).await;
+        assert_eq!(world.engine.attempt_count(), 6, "it is remembered");
+        assert_eq!(counted(&world, "roles_merged").await, 4);
+        world.end().await;
+    }
+}
+
+const EFFORTS: &str =
+    "Unexpected reasoning effort high. Supported types are xhigh (default), medium, and low.";
+
+/// Starts an engine whose template takes none of these efforts. It answers with the effort that it was given.
+async fn engine_without(refused: &'static [&'static str], refusal: &'static str, refuses: Refuses) -> Engine {
+    Engine::answering(move |attempt: &Attempt| {
+        let body: Value = serde_json::from_slice(&attempt.body).expect("JSON");
+        match body["reasoning_effort"].as_str() {
+            Some(effort) if refused.contains(&effort) => refuses(refusal),
+            effort => says(attempt, effort.unwrap_or("without")),
+        }
+    })
+    .await
+}
+
+/// Codex and Claude Code send an effort with each request.
+#[tokio::test]
+async fn an_effort_that_the_template_refuses_becomes_the_nearest_that_it_takes() {
+    for refuses in [as_vllm as Refuses, as_llamacpp, as_first_event] {
+        let world =
+            World::start(engine_without(&["high", "max"], EFFORTS, refuses).await, Setup::new()).await;
+        let response = || ask(r#""model":"m","input":"hi","reasoning":{"effort":"high"}"#);
+        assert_eq!(object(&world.ask(&response()).await)["output"][0]["content"][0]["text"], "xhigh");
+        assert_eq!(object(&world.ask(&response()).await)["output"][0]["content"][0]["text"], "xhigh");
+        let message = json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}],
+            "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}});
+        let answer = world.ask(&Request::post("/v1/messages", message.to_string())).await;
+        let message: Value = serde_json::from_str(answer.text()).expect("JSON");
+        assert_eq!(message["content"][0]["text"], "xhigh", "{message}");
+        for (effort, sent) in [("high", "xhigh"), ("max", "xhigh"), ("medium", "medium"), ("minimal", "low")]
+        {
+            let answer = world.ask(&Request::stream(&format!(r#","reasoning_effort":"{effort}""#))).await;
+            assert_eq!((text(&answer).as_str(), attempts(&answer)), (sent, Some("1")));
+        }
+        assert_eq!(world.engine.attempt_count(), 8, "it is remembered");
+        world.samewire.finished(7).await;
+        assert_eq!(counted(&world, "effort_of_model").await, 6);
+        world.end().await;
+    }
+}
+
+/// Where the refusal names no other word, or the named one is refused as well, the effort is left out.
+#[tokio::test]
+async fn an_effort_without_another_word_is_left_out() {
+    let refusal = "Reasoning effort is not supported by this model.";
+    let world = World::start(engine_without(&["low"], refusal, as_vllm).await, Setup::new()).await;
+    for _ in 0..2 {
+        let answer = world.ask(&Request::plain(r#","reasoning_effort":"low""#)).await;
+        assert_eq!((text(&answer).as_str(), attempts(&answer)), ("without", Some("2")));
+    }
+    let answer = world.ask(&Request::plain(r#","reasoning_effort":"medium""#)).await;
+    assert_eq!((text(&answer).as_str(), attempts(&answer)), ("medium", Some("1")), "others stay");
+    world.end().await;
+    let world = World::start(engine_without(&["high", "xhigh"], EFFORTS, as_vllm).await, Setup::new()).await;
+    let answer = world.ask(&Request::plain(r#","reasoning_effort":"high""#)).await;
+    assert_eq!((text(&answer).as_str(), attempts(&answer)), ("without", Some("3")));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn the_efforts_of_a_model_can_be_configured() {
+    let setup = Setup::new().config("[[model]]\nname = \"m\"\nefforts = [\"low\", \"medium\", \"xhigh\"]");
+    let world = World::start(engine_without(&["high"], EFFORTS, as_vllm).await, setup).await;
+    let answer = world.ask(&Request::plain(r#","reasoning_effort":"high""#)).await;
+    assert_eq!((text(&answer).as_str(), attempts(&answer)), ("xhigh", Some("1")));
+    world.end().await;
+}
+
+/// llama.cpp renders gpt-oss with a template that takes no text beside reasoning and calls.
+#[tokio::test]
+async fn text_beside_reasoning_and_calls_becomes_reasoning_where_the_template_takes_one_of_both() {
+    const REFUSAL: &str = "Cannot pass both content and thinking in an assistant message with tool calls! Put the analysis message in one or the other, but not both.";
+    let engine = || {
+        Engine::answering(|attempt: &Attempt| {
+            let body: Value = serde_json::from_slice(&attempt.body).expect("JSON");
+            let said =
+                |message: &Value, key: &str| message[key].as_str().is_some_and(|text| !text.is_empty());
+            let reasoning =
+                |message: &Value| said(message, "reasoning_content") || said(message, "reasoning");
+            let both = |message: &&Value| {
+                message["tool_calls"][0].is_object() && said(message, "content") && reasoning(message)
+            };
+            let messages = body["messages"].as_array().expect("messages");
+            match messages.iter().any(|message| both(&message)) {
+                true => as_llamacpp(REFUSAL),
+                false => says(attempt, messages[1]["reasoning_content"].as_str().unwrap_or_default()),
+            }
+        })
+    };
+    let world = World::start_as(engine().await, "llamacpp", Setup::new()).await;
+    let messages = json!([
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "I read.", "reasoning_content": "hm",
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "r"},
+    ]);
+    for (stream, expected) in [(true, "2"), (false, "1")] {
+        let answer = world.ask(&chat(stream, &messages)).await;
+        assert_eq!((text(&answer).as_str(), attempts(&answer)), ("hm\n\nI read.", Some(expected)));
+    }
+    let body = r#""model":"m","input":[{"role":"user","content":"a"},{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"I read."}]},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"r"}]"#;
+    let response = object(&world.ask(&ask(body)).await);
+    assert_eq!(response["output"][0]["content"][0]["text"], "hm\n\nI read.");
+    assert_eq!(world.engine.attempt_count(), 4);
+    world.end().await;
+}
+
+/// Qwen Code asks for 32,000 tokens of a model that it does not know.
+#[tokio::test]
+async fn a_limit_beyond_the_context_is_left_out() {
+    const REFUSAL: &str = "This model's maximum context length is 32768 tokens. However, you requested 32000 output tokens and your prompt contains at least 769 input tokens, for a total of at least 32769 tokens.";
+    let strict = |attempt: &Attempt| match ["\"max_tokens\"", "\"max_completion_tokens\""]
+        .iter()
+        .any(|key| attempt.text().contains(key))
+    {
+        true => as_vllm(REFUSAL),
+        false => says(attempt, "all"),
+    };
+    let world = World::start(Engine::answering(strict).await, Setup::new()).await;
+    for request in
+        [Request::stream(r#","max_tokens":32000"#), Request::plain(r#","max_completion_tokens":32000"#)]
+    {
+        let answer = world.ask(&request).await;
+        assert_eq!((text(&answer).as_str(), attempts(&answer)), ("all", Some("2")));
+    }
+    let response = object(&world.ask(&ask(r#""model":"m","input":"hi","max_output_tokens":32000"#)).await);
+    assert_eq!(response["output"][0]["content"][0]["text"], "all");
+    assert_eq!(world.engine.attempt_count(), 6, "each limit is judged by itself");
+    world.samewire.finished(3).await;
+    assert_eq!(counted(&world, "limit_left_out").await, 3);
+    world.end().await;
+}
+
+/// What an engine says of a request with a status of its own failures is a refusal: no other one is asked, and its
+/// words reach the client.
+#[tokio::test]
+async fn a_refusal_with_500_is_the_requests_fault() {
+    for message in [
+        "Jinja Exception: No user query found in messages.",
+        "Conversation roles must alternate user/assistant/user/assistant/...",
+        "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+        "tool parsing is disabled by frontend configuration",
+    ] {
+        let refusing = |_: &Attempt| as_llamacpp(message);
+        let engines = vec![Engine::answering(refusing).await, Engine::answering(refusing).await];
+        let world = World::fleet(engines, Setup::new(), &[]).await;
+        world.wait_until_up().await;
+        for number in 1..=12 {
+            let answer = world.ask(&chat(number % 2 == 0, &json!([{"role": "user", "content": "a"}]))).await;
+            let fault = answer.fault();
+            assert_eq!((answer.head.status, attempts(&answer)), (400, Some("1")));
+            assert!(fault.message.contains(message), "{}", fault.message);
+        }
+        world.samewire.finished(12).await;
+        assert_eq!(world.attempt_counts().iter().sum::<usize>(), 12);
+        assert_eq!(world.samewire.count_logged("ejected"), 0);
+        world.end().await;
+    }
+}
+
+/// An engine whose context is full while it writes says so, so that agents compact the conversation.
+#[tokio::test]
+async fn a_context_that_is_full_while_the_engine_writes_is_named() {
+    let full = |_: &Attempt| {
+        let error =
+            r#"{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}"#;
+        Script::new().head_sse().role().text("He").ev(error).end()
+    };
+    let world = World::start_as(Engine::answering(full).await, "llamacpp", Setup::new().allow_errors()).await;
+    let answer = world.ask(&chat(true, &json!([{"role": "user", "content": "a"}]))).await;
+    assert!(answer.text().contains("\"content\":\"He\""), "{}", answer.text());
+    assert!(answer.text().contains(r#""code":"context_length_exceeded""#), "{}", answer.text());
+    let failed = events(&world.ask(&ask(r#""model":"m","input":"hi","stream":true"#)).await);
+    assert_eq!(last(&failed)["error"]["code"], "context_length_exceeded");
     world.end().await;
 }
 

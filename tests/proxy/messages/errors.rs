@@ -104,19 +104,6 @@ async fn fault_u57_a_limit_that_does_not_fit_is_left_out() {
     world.end().await;
 }
 
-/// A chat client gets the same refusal: it has asked for that limit.
-#[tokio::test]
-async fn limits_of_chat_requests_are_the_engines_matter() {
-    let refusal = json!({"error": {"message": "This model's maximum context length is 2048 tokens. However, you requested 64 output tokens and your prompt contains at least 2000 input tokens, for a total of at least 2064 tokens.", "type": "BadRequestError", "param": null, "code": 400}});
-    let engine = Engine::script(Script::new().json("400 Bad Request", &refusal.to_string())).await;
-    let world = World::start(engine, Setup::new()).await;
-    let body = r#"{"model":"m","max_tokens":64,"messages":[{"role":"user","content":"a"}]}"#;
-    let answer = world.ask(&Request::post("/v1/chat/completions", body)).await;
-    assert_eq!(answer.head.status, 400, "{}", answer.text());
-    assert_eq!(world.engine.attempts().len(), 1);
-    world.end().await;
-}
-
 #[tokio::test]
 async fn fault_u01_u06_u11_engines_that_do_not_answer() {
     let (url, _held) = refusing();

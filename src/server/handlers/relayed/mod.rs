@@ -335,8 +335,8 @@ impl RequestContext {
                 collected.unwrap_or_else(|(body, _)| body)
             };
             let failure = Failure::of_answer(status, &body, upstream.config.auth.are_ours());
-            let error = Error::from(name_missing_route(failure, status, outgoing))
-                .with_class(RetryClass::of_status(status));
+            let class = RetryClass::of_answer(status, &failure);
+            let error = Error::from(name_missing_route(failure, status, outgoing)).with_class(class);
             return Err(FailedAttempt { error, status: Some(status), passed });
         }
         if !(200..300).contains(&status) {
