@@ -6,7 +6,7 @@ use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "generic",
-    quirks: Quirks { resends_arguments: false, recurring_ids: false },
+    quirks: Quirks { recurring_ids: false },
     requests: &[usual::LIMITS],
     takes: Capabilities::SERVICE,
     names_models: false,

@@ -22,7 +22,7 @@ pub(super) static ENGINE: Engine = Engine {
         marks: &[Mark::sure(&[r#""system_fingerprint":"fp_ollama""#])],
         ..Detection::NONE
     },
-    quirks: Quirks { recurring_ids: true, ..UNION.quirks },
+    quirks: Quirks { recurring_ids: true },
     requests: &[
         usual::LIMITS,
         usual::TEXT_ALONE,

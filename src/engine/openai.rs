@@ -20,7 +20,7 @@ use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "openai",
-    quirks: Quirks { resends_arguments: false, recurring_ids: false },
+    quirks: Quirks { recurring_ids: false },
     requests: &[usual::LIMITS, REQUESTS],
     takes: Capabilities::SERVICE,
     // An alias for the latest version of a model is answered with that version's name, and Azure's list has no

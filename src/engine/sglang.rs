@@ -24,7 +24,7 @@ use std::time::Duration;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "sglang",
-    quirks: Quirks { resends_arguments: true, recurring_ids: false },
+    quirks: Quirks { recurring_ids: false },
     requests: &[usual::LIMITS, usual::TEXT_ALONE, REQUESTS],
     takes: Capabilities {
         cache_salt: true,

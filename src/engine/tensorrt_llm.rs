@@ -16,7 +16,7 @@ pub(super) static ENGINE: Engine = Engine {
         marks: &[Mark::sure(&[r#""avg_decoded_tokens_per_iter":"#])],
         ..Detection::NONE
     },
-    quirks: Quirks { recurring_ids: true, ..UNION.quirks },
+    quirks: Quirks { recurring_ids: true },
     requests: &[usual::LIMITS, usual::TEXT_ALONE, OWN, usual::TOOLS, usual::MESSAGES],
     ..UNION
 };

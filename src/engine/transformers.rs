@@ -14,7 +14,7 @@ use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "transformers",
-    quirks: Quirks { recurring_ids: true, ..UNION.quirks },
+    quirks: Quirks { recurring_ids: true },
     requests: &[usual::LIMITS, usual::TEXT_ALONE, usual::TOOLS, OWN, usual::MESSAGES],
     ..UNION
 };

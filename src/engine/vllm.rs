@@ -22,7 +22,7 @@ use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "vllm",
-    quirks: Quirks { resends_arguments: true, recurring_ids: false },
+    quirks: Quirks { recurring_ids: false },
     requests: &[usual::LIMITS, usual::TEXT_ALONE, REQUESTS],
     takes: Capabilities {
         cache_salt: true,

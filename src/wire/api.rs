@@ -164,9 +164,6 @@ impl Shape {
 /// Quirks of an engine's answers that the API does not show: data that the shared decoders and the normaliser read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quirks {
-    /// True if arguments may be sent a second time when the call is complete: vLLM up to 0.22 re-serialises them in
-    /// the finish chunk, SGLang up to 0.4.9 rewrites its last delta (engines A.1.5, A.2.4).
-    pub resends_arguments: bool,
     /// True if the engine reuses ids of answers, so that they identify none: Ollama draws one of 999, TensorRT-LLM
     /// counts from its start, LMDeploy calls every completion `-1`, `transformers serve` repeats the request's
     /// `x-request-id`. Answers then get new ids, as if they had none (wire-format 2.7).

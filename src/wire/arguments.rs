@@ -128,6 +128,17 @@ impl Arguments {
         self.stage == JsonState::Broken || self.has_trailing_text
     }
 
+    /// Returns true if there is nothing but white space.
+    pub(super) fn is_absent(&self) -> bool {
+        self.stage == JsonState::Value && self.open.is_empty()
+    }
+
+    /// Returns true if a value has begun that more text could complete.
+    pub(super) fn is_open(&self) -> bool {
+        let has_ended = matches!(self.stage, JsonState::Complete | JsonState::Scalar | JsonState::Broken);
+        !has_ended && !self.is_absent() && !self.is_complete()
+    }
+
     /// Forgets the second value, after the caller has dropped its text.
     pub(super) fn drop_second(&mut self) {
         self.has_second = false;

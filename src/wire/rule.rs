@@ -73,6 +73,8 @@ rules! {
     FinishSupplied = "finish_supplied",
     /// A tool call id was rewritten or derived (2.5 rule 8).
     ToolId = "tool_id",
+    /// A tool call without arguments got an empty object (2.5 rule 13).
+    ToolArgumentsAbsent = "tool_arguments_absent",
     /// A tool call got another index (2.5 rule 1).
     ToolIndex = "tool_index",
     /// Repeated or null id, type or name of a tool call (2.5 rule 3).

@@ -136,6 +136,7 @@ fn is_behind(rule: Rule, effect: &Effect) -> bool {
         Rule::ToolName => is_call && last == "name",
         Rule::ToolSecond => is_call && is_dropped,
         Rule::ToolArguments => is_call && path.contains("arguments"),
+        Rule::ToolArgumentsAbsent => is_call && last == "arguments",
         Rule::ToolArgumentsResent => is_call && is_dropped && last == "arguments",
         Rule::Logprobs | Rule::LogprobsUnasked => last == "logprobs",
         Rule::Usage | Rule::UsageMoved | Rule::UsageMissing => {

@@ -92,6 +92,14 @@ impl EncoderOutput<'_> {
     }
 }
 
+/// Arguments of a call that has none.
+pub(super) const NO_ARGUMENTS: &str = "{}";
+
+/// Sends an empty object as the arguments of a call that has none.
+pub(super) fn send_no_arguments(choice: u32, slot: u32, to: &mut EncoderOutput<'_>) {
+    to.delta(choice, Delta::ToolArgs { slot, args: Text::plain(NO_ARGUMENTS) }, Riders::default());
+}
+
 /// Sends text held behind a call's arguments. `held`: the text in JSON spelling.
 pub(super) fn send_held(choice: u32, slot: u32, held: Vec<u8>, to: &mut EncoderOutput<'_>) {
     if let Ok(held) = std::str::from_utf8(&held) {

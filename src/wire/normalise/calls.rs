@@ -2,12 +2,14 @@
 //! once.
 
 use super::EncoderOutput;
+use super::answer_writer::NO_ARGUMENTS;
 use super::resent::{Repetition, Resent};
 use crate::json::Text;
 use crate::wire::arguments::Arguments;
 use crate::wire::event::{Delta, Riders, ToolKind};
 use crate::wire::naming::Naming;
 use crate::wire::rule::{Rule, Tally};
+use std::ops::Range;
 
 /// Calls of a choice, in the order in which the engine began them. What most deltas need to know of all calls is kept
 /// beside them: only a new id, and an entry for another call than the last, is searched.
@@ -118,6 +120,29 @@ impl Calls {
         }
     }
 
+    /// Completes the functions' calls without arguments that have these indices of the client: a call of a function has an
+    /// object of arguments (2.5 rule 13). `pass` gets the index of each.
+    pub(super) fn complete(&mut self, places: Range<u32>, tally: &mut Tally, mut pass: impl FnMut(u32)) {
+        for call in &mut self.all {
+            if let Some(place) = call.started
+                && places.contains(&place)
+                && call.kind == ToolKind::Function
+                && call.arguments.is_absent()
+            {
+                call.arguments.read(&Text::plain(NO_ARGUMENTS));
+                call.resent.read(&Text::plain(NO_ARGUMENTS));
+                tally.count(Rule::ToolArgumentsAbsent);
+                pass(place);
+            }
+        }
+    }
+
+    /// Returns the arguments of the last call, if it is one of a function.
+    pub(super) fn last_arguments(&self) -> Option<&Arguments> {
+        let last = self.all.iter().max_by_key(|call| call.started)?;
+        Some(&last.arguments).filter(|_| last.kind == ToolKind::Function)
+    }
+
     pub(super) fn open(&mut self, index: Option<u64>) -> usize {
         self.highest = self.highest.max(index);
         self.all.push(Call { engine_index: index, ..Call::default() });
@@ -133,14 +158,21 @@ impl Call {
         self.arguments.is_closed() && args.is_some_and(|args| begins(args) && !self.resent.is_again(args))
     }
 
-    /// Reads a piece of the arguments and returns the parts to send. `may_repeat`: the engine may send all
-    /// arguments again when they are complete; such a repetition is dropped.
+    /// Reads a piece of the arguments and returns the parts to send. `may_repeat`: some engines send all arguments
+    /// again, when they are complete or before; such a repetition is dropped.
     pub(super) fn read<'a>(
         &mut self,
         piece: Text<'a>,
         may_repeat: bool,
         tally: &mut Tally,
     ) -> PassedArguments<'a> {
+        let piece = match self.repeated_start(&piece).filter(|_| may_repeat) {
+            Some(length) => {
+                tally.count(Rule::ToolArgumentsResent);
+                piece.skip_characters(length)
+            }
+            None => piece,
+        };
         let second = self.arguments.read(&piece);
         if !may_repeat {
             return PassedArguments { own: Some(piece), ..PassedArguments::default() };
@@ -164,6 +196,20 @@ impl Call {
             }
         }
         PassedArguments { own: Some(own), ..PassedArguments::default() }
+    }
+
+    /// Returns how many characters of a piece repeat the arguments so far: those of a value that is open, where the
+    /// piece is a whole object that begins in the same way and could not continue them.
+    fn repeated_start(&self, piece: &Text<'_>) -> Option<usize> {
+        if !self.arguments.is_open() || !piece.decoded().trim_start().starts_with('{') {
+            return None;
+        }
+        let mut joined = self.arguments.clone();
+        joined.read(piece);
+        let mut alone = Arguments::default();
+        alone.read(piece);
+        let is_object = alone.is_closed() && alone.is_complete();
+        self.resent.length_in(piece).filter(|_| joined.is_broken() && is_object)
     }
 
     /// Sends the call's header and the arguments that waited for it. `place`: choice and slot.

@@ -20,6 +20,8 @@ const PRIME: u64 = 0x0100_0000_01b3;
 #[derive(Clone, Debug)]
 pub(super) struct Digest {
     hash: u64,
+    /// Characters of the text so far.
+    length: usize,
     place: Place,
     number: Number,
     /// First half of a surrogate pair.
@@ -28,7 +30,7 @@ pub(super) struct Digest {
 
 impl Default for Digest {
     fn default() -> Self {
-        Self { hash: BASIS, place: Place::default(), number: Number::default(), high: None }
+        Self { hash: BASIS, length: 0, place: Place::default(), number: Number::default(), high: None }
     }
 }
 
@@ -62,6 +64,11 @@ impl Digest {
         piece.each_character(|character| self.step(character));
     }
 
+    /// Returns the number of characters of the text so far.
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
     /// Returns true if both texts have the same value.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let value = |digest: &Self| {
@@ -73,6 +80,7 @@ impl Digest {
     }
 
     fn step(&mut self, character: char) {
+        self.length += 1;
         match self.place {
             Place::Outside => self.outside(character),
             Place::String => match character {

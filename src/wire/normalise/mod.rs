@@ -8,6 +8,7 @@
 mod answer_writer;
 mod calls;
 mod digest;
+mod finish;
 mod merge;
 mod resent;
 mod short;
@@ -16,14 +17,15 @@ use super::detached_riders::HeldRiders;
 use super::event::{Delta, Event, Finish, Head, Reason, Riders, ToolEntry, ToolKind, Usage};
 use super::fault::{Failure, Fault};
 use super::naming::Naming;
-use super::options::{MissingFinish, NamedToolChoiceFinish, SystemFingerprint};
+use super::options::{MissingFinish, SystemFingerprint};
 use super::rule::{Rule, Tally};
 use super::{Api, Ending, PROMPT_TOKEN_IDS, Shape, Stamp, TOKEN_IDS, ident};
 use crate::json::{Extras, Kept, Raw, Text};
-use answer_writer::send_held;
 pub(super) use answer_writer::{AnswerWriter, EncoderOutput};
+use answer_writer::{send_held, send_no_arguments};
 use calls::Calls;
 pub(super) use merge::Merge;
+use std::ops::Range;
 
 /// Limit on the tool calls of one choice. Models make a handful; the cost of telling them apart grows with the
 /// square of their number.
@@ -302,9 +304,11 @@ impl Normaliser {
             Delta::Finish(finish) => self.hold_finish(index, finish, riders),
             Delta::Done { slot: Some(said), cut } => {
                 self.pass_held(index, to);
-                if let Some(slot) =
-                    self.choices.get(index as usize).and_then(|choice| choice.calls.place(said))
-                {
+                let choice = self.choices.get(index as usize);
+                if let Some(slot) = choice.and_then(|choice| choice.calls.place(said)) {
+                    if !cut {
+                        self.complete_calls(index, slot..slot + 1, to);
+                    }
                     to.delta(index, Delta::Done { slot: Some(slot), cut }, riders);
                 }
             }
@@ -486,8 +490,7 @@ impl Normaliser {
             call.start((index, *next), &naming, &mut riders, &mut self.tally, to);
             *next += 1;
         }
-        let may_repeat =
-            self.shape.quirks.resends_arguments && call.kind == ToolKind::Function && !entry.whole;
+        let may_repeat = call.kind == ToolKind::Function && !entry.whole;
         let tally = &mut self.tally;
         let passed = entry.args.map(|args| call.read(args, may_repeat, tally)).unwrap_or_default();
         *may_hold |= call.resent.is_holding();
@@ -570,42 +573,24 @@ impl Normaliser {
             return self.fail(failure, to);
         }
         self.pass_held(held.choice, to);
-        let reason = self.reason(held.choice, held.reason);
-        if let Some(choice) = self.choices.get_mut(held.choice as usize) {
-            choice.finished = Some(reason);
-        }
+        let Some(choice) = self.choices.get_mut(held.choice as usize) else { return };
+        let Self { shape, usage, tally, .. } = self;
+        let reason = finish::canonical(held.reason, &choice.calls, shape, usage.as_ref(), tally);
+        choice.finished = Some(reason);
+        // Only the last call may be cut.
+        let is_cut = matches!(reason, Reason::Length | Reason::ContentFilter);
+        let end = choice.calls.started.saturating_sub(is_cut.into());
+        self.complete_calls(held.choice, 0..end, to);
         let finish = Finish { reason, stop: held.stop.as_ref().map(Kept::raw) };
         to.delta(held.choice, Delta::Finish(finish), held.riders.lend());
     }
 
-    /// Returns the canonical finish reason (2.6, after the table of words).
-    fn reason(&mut self, index: u32, said: Reason) -> Reason {
-        let Some(choice) = self.choices.get(index as usize) else { return said };
-        let called = !choice.calls.all.is_empty();
-        let named = self.shape.forced_function.is_some()
-            && self.shape.options.named_tool_choice_finish == NamedToolChoiceFinish::Openai;
-        let reason = match said {
-            Reason::Stop if called && !named => Reason::ToolCalls,
-            Reason::ToolCalls if !called => Reason::Stop,
-            other => other,
-        };
-        let broken = match choice.calls.all.iter().max_by_key(|call| call.started) {
-            Some(call) => call.kind == ToolKind::Function && !call.arguments.is_complete(),
-            None => said == Reason::ToolCalls,
-        };
-        let limit = self.shape.limit.filter(|_| self.shape.choices == 1);
-        let at_limit = self.usage.zip(limit).is_some_and(|(usage, limit)| usage.completion >= limit);
-        let final_reason = match reason {
-            Reason::Stop | Reason::ToolCalls if broken && at_limit => {
-                self.tally.count(Rule::HiddenTruncation);
-                Reason::Length
-            }
-            other => other,
-        };
-        if final_reason != said {
-            self.tally.count(Rule::FinishWord);
+    /// Gives an empty object to those of these calls that have no arguments. Blocks of Messages have one.
+    fn complete_calls(&mut self, index: u32, places: Range<u32>, to: &mut EncoderOutput<'_>) {
+        let has_blocks = self.shape.upstream == Api::Messages;
+        if let Some(choice) = self.choices.get_mut(index as usize).filter(|_| !has_blocks) {
+            choice.calls.complete(places, &mut self.tally, |slot| send_no_arguments(index, slot, to));
         }
-        final_reason
     }
 
     /// Stores usage. Usage on a chunk of its own follows all text, so it also releases the held finish.
@@ -693,7 +678,7 @@ impl Normaliser {
 mod tests {
     use super::*;
     use crate::wire::options::{ContinuousUsage, Options, ToolCallIds, UnknownFields};
-    use crate::wire::{AnswerId, Extensions, Models, OutputBuffer, Quirks, Rewriter};
+    use crate::wire::{AnswerId, Extensions, Models, OutputBuffer, Rewriter};
     use std::sync::Arc;
 
     const USAGE: &str = r#""usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5}"#;
@@ -717,11 +702,9 @@ mod tests {
         Shape { include_usage: true, ..shape(options) }
     }
 
-    /// Shape for an engine that may send the arguments of a call again.
-    fn resending() -> Shape {
-        let quirks = Quirks { resends_arguments: true, ..Quirks::default() };
-        let options = Options { tool_call_ids: ToolCallIds::Preserve, ..Options::default() };
-        Shape { quirks, ..shape(options) }
+    /// Shape that keeps the ids of calls.
+    fn preserving() -> Shape {
+        shape(Options { tool_call_ids: ToolCallIds::Preserve, ..Options::default() })
     }
 
     /// Rewritten stream: the frames, as far as they have content, and the rewriter.
@@ -980,7 +963,7 @@ mod tests {
         let begun = call(r#"{"index":0,"function":{"arguments":"{\"a\""}}"#);
         let other = call(r#"{"index":1,"id":"d","function":{"name":"g","arguments":""}}"#);
         let order = |last: &str, mark: &str| {
-            let answer = Answer::of(resending(), &[&first, &begun, last, &finish(0, "tool_calls"), DONE]);
+            let answer = Answer::of(preserving(), &[&first, &begun, last, &finish(0, "tool_calls"), DONE]);
             let held = answer.frames.iter().position(|frame| frame.contains(r#""arguments":"{\"a\"""#));
             let next = answer.frames.iter().position(|frame| frame.contains(mark));
             assert!(held.is_some() && next.is_some() && held < next, "{mark}: {:?}", answer.frames);
@@ -990,7 +973,7 @@ mod tests {
         // Arguments that wait for the name of another call release nothing: they send nothing.
         let nameless = call(r#"{"index":1,"function":{"arguments":"{"}}"#);
         let again = call(r#"{"index":0,"function":{"arguments":":1}"}}"#);
-        let answer = Answer::of(resending(), &[&first, &begun, &nameless, &again]);
+        let answer = Answer::of(preserving(), &[&first, &begun, &nameless, &again]);
         assert_eq!(
             (answer.times(Rule::ToolArgumentsResent), answer.frames.len()),
             (1, 3),
@@ -1026,7 +1009,7 @@ mod tests {
             let forced_function = forced.then(|| "f".to_owned());
             Shape { forced_function, ..shape(options) }
         };
-        use NamedToolChoiceFinish::{Openai, ToolCalls};
+        use crate::wire::options::NamedToolChoiceFinish::{Openai, ToolCalls};
         for (shape, expected, changed) in [
             (with(Openai, true), "stop", 0),
             (with(Openai, false), "tool_calls", 1),

@@ -6,7 +6,7 @@
 //! a bound. Never: drops anything else.
 
 use super::digest::Digest;
-use crate::json::Text;
+use crate::json::{Raw, Text};
 use crate::wire::arguments::Arguments;
 
 /// Bytes of a second value that are held until it is complete. Engines send it in one piece; a longer one is passed
@@ -49,6 +49,13 @@ impl Resent {
         self.first.read(piece);
     }
 
+    /// Returns the number of characters of the first value so far, if this piece begins with the same.
+    pub(super) fn length_in(&self, piece: &Text<'_>) -> Option<usize> {
+        let (mut start, length) = (Digest::default(), self.first.length());
+        start.read(&piece.first_characters(length));
+        start.is_same(&self.first).then_some(length)
+    }
+
     /// Reads a piece of the text after the first value, and holds it if it may be a repetition.
     pub(super) fn take(&mut self, piece: &Text<'_>) -> Repetition {
         if self.gave_up {
@@ -58,7 +65,7 @@ impl Resent {
         let has_third = begun.progress.read(piece).is_some();
         begun.digest.read(piece);
         let is_whole = begun.progress.is_complete() && !has_third;
-        if is_whole && begun.digest.is_same(&self.first) {
+        if is_whole && (begun.digest.is_same(&self.first) || self.is_spelled(&begun.text, piece)) {
             return Repetition::Same;
         }
         let is_other = is_whole || has_third || begun.progress.is_broken();
@@ -73,6 +80,19 @@ impl Resent {
         piece.append_to(&mut begun.text);
         self.second = Some(begun);
         Repetition::Begun
+    }
+
+    /// Returns true if the text in JSON spelling, and the piece after it, are a JSON string that spells the first value.
+    fn is_spelled(&self, text: &[u8], piece: &Text<'_>) -> bool {
+        let mut whole = text.to_vec();
+        piece.append_to(&mut whole);
+        let literal =
+            std::str::from_utf8(&whole).ok().map(|text| Text::json(text).decoded().trim().to_owned());
+        let spelled = literal.as_deref().filter(|literal| literal.starts_with('"'));
+        spelled
+            .and_then(Raw::of)
+            .and_then(Text::of)
+            .is_some_and(|value| self.is_again(&Text::plain(&value.decoded())))
     }
 
     /// Returns true if the beginning of a second value is held.
@@ -119,6 +139,10 @@ mod tests {
             (&[r#"{"a""#, ":2}"], held(r#"{\"a\":2}"#)),
             (&[r#"{"a""#, "]"], held(r#"{\"a\"]"#)),
             (&[r#"{"a":2}"#, r#"{"a":1}"#], Repetition::Other(None)),
+            // Once more as a string.
+            (&[r#""{\"a\":1}""#], Repetition::Same),
+            (&[r#""{\"a\""#, r#":1}""#], Repetition::Same),
+            (&[r#""{\"a\":2}""#], Repetition::Other(None)),
         ] {
             assert_eq!(last(pieces), expected, "{pieces:?}");
         }

@@ -109,8 +109,16 @@ pub(super) enum TextRoute {
 #[derive(Debug)]
 struct Choice {
     reader: Reader,
-    /// Number of tool calls found in the text so far; gives each call its index.
-    calls: u64,
+    calls: FoundCalls,
+}
+
+/// Calls found in the text of one choice so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct FoundCalls {
+    /// Number of calls; gives each call its index.
+    count: u64,
+    /// True while the last call has neither arguments nor an end.
+    is_bare: bool,
 }
 
 /// Parser of one choice, selected by the model's format.
@@ -295,7 +303,7 @@ impl Parsing {
     fn reader(&mut self, choice: usize) -> Option<&mut Reader> {
         if choice < self.max_choices && choice >= self.choices.len() {
             let Self { script, items, .. } = self;
-            let new = || Choice { reader: script.reader(*items), calls: 0 };
+            let new = || Choice { reader: script.reader(*items), calls: FoundCalls::default() };
             self.choices.resize_with(choice + 1, new);
         }
         self.existing_reader(choice)
@@ -438,7 +446,14 @@ impl Parsing {
         riders: Riders<'a>,
         to: &mut dyn Sink,
     ) -> Riders<'a> {
-        self.release(choice, riders, to, |reader, emit| reader.end(complete, emit))
+        let riders = self.release(choice, riders, to, |reader, emit| reader.end(complete, emit));
+        // Harmony's mark at the end of a call is a stop token, which engines leave out.
+        let breaks_off = |choice: &Choice| choice.calls.is_bare && matches!(choice.reader, Reader::Text(_));
+        if self.choices.get(choice).is_some_and(breaks_off) {
+            // The text ends before the arguments: an open object says so.
+            return self.release(choice, riders, to, |_, emit| emit(Piece::Arguments("{")));
+        }
+        riders
     }
 
     /// Passes on text that the reader held back, without attaching the riders: they belong to the delta that
@@ -474,7 +489,7 @@ impl Parsing {
             hide_reasoning: self.hide_reasoning,
             items: self.items,
             found: self.found,
-            calls: self.choices.get(choice).map_or(0, |choice| choice.calls),
+            calls: self.choices.get(choice).map(|choice| choice.calls).unwrap_or_default(),
             has_emitted: false,
         }
     }
@@ -542,7 +557,7 @@ struct PieceEmitter<'a, 'to> {
     hide_reasoning: bool,
     items: bool,
     found: UnparsedKinds,
-    calls: u64,
+    calls: FoundCalls,
     /// True once a delta or tool entry has been sent.
     has_emitted: bool,
 }
@@ -561,11 +576,14 @@ impl<'a> PieceEmitter<'a, '_> {
             Piece::Reasoning(text) => self.delta(Delta::Reasoning(Text::plain(text))),
             Piece::Content(text) => self.delta(Delta::Content(Text::plain(text))),
             Piece::Call { name, id } => {
-                self.calls += 1;
+                self.calls = FoundCalls { count: self.calls.count + 1, is_bare: true };
                 self.found.calls |= self.found.harmony;
                 self.tool(Some(name), id, None);
             }
-            Piece::Arguments(text) => self.tool(None, None, Some(text)),
+            Piece::Arguments(text) => {
+                self.calls.is_bare &= text.is_empty();
+                self.tool(None, None, Some(text));
+            }
             Piece::Item(json) => {
                 let Some(data) = Raw::of(json) else { return };
                 self.to.event(Event::Foreign {
@@ -575,10 +593,12 @@ impl<'a> PieceEmitter<'a, '_> {
                     data,
                 });
             }
-            Piece::MessageEnd if self.items => {
-                self.to.delta(self.choice, Delta::Break, Riders::default());
+            Piece::MessageEnd => {
+                self.calls.is_bare = false;
+                if self.items {
+                    self.to.delta(self.choice, Delta::Break, Riders::default());
+                }
             }
-            Piece::MessageEnd => {}
         }
     }
 
@@ -592,7 +612,7 @@ impl<'a> PieceEmitter<'a, '_> {
         let (name, id, args) = (name.map(Text::plain), id.map(Text::plain), args.map(Text::plain));
         let kind = ToolKind::Function;
         // Each call gets an index of its own: ids that the model writes are not reliable.
-        let index = self.calls.checked_sub(1);
+        let index = self.calls.count.checked_sub(1);
         let entry = ToolEntry { index, id, name, namespace: None, args, kind, whole: false };
         self.riders = self.to.tool(self.choice, entry, riders);
     }

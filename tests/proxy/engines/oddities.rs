@@ -233,8 +233,8 @@ async fn fault_u32_calls_told_in_strange_ways() {
             "arguments before the name",
         ),
         (
-            &[r#""index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":tru"}"#],
-            &[("a", "f", r#"{"x":tru"#)],
+            &[r#""index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":trux"}"#],
+            &[("a", "f", r#"{"x":trux"#)],
             "arguments that are no JSON",
         ),
         (
@@ -244,7 +244,7 @@ async fn fault_u32_calls_told_in_strange_ways() {
         ),
         (
             &[r#""index":0,"id":"a","function":{"name":"f","arguments":null}"#],
-            &[("a", "f", "")],
+            &[("a", "f", "{}")],
             "no arguments",
         ),
         (

@@ -410,6 +410,22 @@ impl Machine<'_> {
         }
     }
 
+    /// Gives an empty object to the calls without arguments (2.5 rule 13). `cut`: not to the last one.
+    fn complete(&mut self, at: usize, cut: bool) {
+        let started = self.choices[at].calls.iter().filter(|call| call.sent.is_some()).count();
+        for which in 0..self.choices[at].calls.len() {
+            let call = &mut self.choices[at].calls[which];
+            let is_absent = call.arguments.trim_matches([' ', '\t', '\r', '\n']).is_empty();
+            let Some(index) = call.sent.filter(|index| is_absent && !(cut && index + 1 == started)) else {
+                continue;
+            };
+            let text = "{}".to_owned();
+            call.arguments.push_str(&text);
+            let (mut riders, mut extra) = (Riders::only(None), Leftovers::default());
+            self.push(at, Part::CallArguments { index, text }, &mut riders, &mut extra);
+        }
+    }
+
     /// Sends the text held back after the arguments of all calls but one: it is not a repetition of the first
     /// value.
     fn pass_on(&mut self, at: usize, but: Option<usize>) {
@@ -498,6 +514,7 @@ impl Machine<'_> {
         let calls: Vec<String> = calls.into_iter().map(|call| call.arguments).collect();
         let completion = self.run.usage.as_ref().map(|usage| usage.completion);
         let reason = finish_reason(self.case, held.word, &calls, completion);
+        self.complete(at, ["length", "content_filter"].contains(&reason));
         let part = Part::Finish { reason, stop_reason: held.stop_reason };
         let mut riders = Riders {
             choice_asked: held.choice_asked,
@@ -601,6 +618,7 @@ impl Call {
     /// Appends a piece of the arguments and returns what is sent of it, in pieces. Some engines send the whole
     /// arguments again at the end: a repetition of the first object or list is dropped.
     fn accept(&mut self, piece: &str) -> Vec<String> {
+        let piece = self.new_part(piece);
         let before = self.arguments.len();
         let text = format!("{}{}{piece}", self.arguments, self.behind);
         let Some(end) = complete_value(&text).filter(|_| !self.passes) else { return self.all(piece) };
@@ -618,7 +636,10 @@ impl Call {
         self.arguments = text[..cut].to_owned();
         let is_begun =
             serde_json::from_str::<serde::de::IgnoredAny>(&behind).is_err_and(|error| error.is_eof());
-        let is_same = || Json::parse(&behind).is_some_and(|second| second.value() == self.first_value());
+        let spelled =
+            |text: &str| serde_json::from_str::<String>(text).ok().and_then(|text| Json::parse(&text));
+        let second = || Json::parse(&behind).into_iter().chain(spelled(&behind));
+        let is_same = || second().any(|second| second.value() == self.first_value());
         if is_begun {
             self.behind = behind;
         } else if !is_same() {
@@ -627,6 +648,17 @@ impl Call {
             return vec![fresh + &behind];
         }
         vec![fresh]
+    }
+
+    /// Returns a piece without the part that repeats an open value: a whole object that begins in the same way and could
+    /// not continue it.
+    fn new_part<'p>(&self, piece: &'p str) -> &'p str {
+        let read = |text: &str| serde_json::from_str::<serde::de::IgnoredAny>(text);
+        let is_broken = |text: &str| read(text).is_err_and(|error| !error.is_eof());
+        let is_object = piece.trim_start().starts_with('{') && read(piece).is_ok();
+        let repeats =
+            super::is_open(&self.arguments) && is_object && is_broken(&format!("{}{piece}", self.arguments));
+        piece.strip_prefix(self.arguments.as_str()).filter(|_| repeats).unwrap_or(piece)
     }
 
     fn all(&mut self, piece: &str) -> Vec<String> {

@@ -415,9 +415,16 @@ fn finish_reason(
         (Some(used), Some(limit)) => used >= limit,
         _ => false,
     };
-    let could_hide = word == FinishWord::ToolCalls || word == FinishWord::Stop;
-    if could_hide && (cut_call || lost_call) && limit_reached && choices(case) == 1 {
+    let is_cut = calls.last().is_some_and(|arguments| is_open(arguments));
+    let could_hide = [FinishWord::ToolCalls, FinishWord::Stop, FinishWord::FunctionCall].contains(&word);
+    if could_hide && (is_cut || (cut_call || lost_call) && limit_reached && choices(case) == 1) {
         return FinishWord::Length.text();
     }
     word.text()
+}
+
+/// Returns true if a JSON value has begun that more text could complete.
+fn is_open(text: &str) -> bool {
+    let read = serde_json::from_str::<serde::de::IgnoredAny>(text);
+    !text.trim_matches([' ', '\t', '\r', '\n']).is_empty() && read.is_err_and(|error| error.is_eof())
 }

@@ -27,6 +27,20 @@ struct Message {
     started: bool,
 }
 
+impl Message {
+    /// Returns the arguments of a call, with the empty object that those without any get.
+    fn arguments(&self) -> String {
+        let absent = if self.text.trim_matches([' ', '\t', '\r', '\n']).is_empty() { "{}" } else { "" };
+        format!("{}{absent}", self.text)
+    }
+
+    /// Returns true for a call whose arguments are a JSON value that is still open.
+    fn is_cut(&self) -> bool {
+        let read = serde_json::from_str::<serde::de::IgnoredAny>(&self.text);
+        self.kind == Kind::Call && self.arguments() == self.text && read.is_err_and(|error| error.is_eof())
+    }
+}
+
 const NAME: [&str; 3] = ["f", "get_weather", "a.b"];
 
 fn text() -> impl Strategy<Value = String> {
@@ -113,17 +127,21 @@ fn pieces(text: &str, sizes: &[usize]) -> Vec<String> {
 /// Returns the expected chat content: adjacent texts of a kind joined, each call with its arguments.
 fn expected(messages: &[Message]) -> Vec<(char, String)> {
     let mut all: Vec<(char, String)> = Vec::new();
+    // Empty objects come at the end of the answer.
+    let mut absent = String::new();
     for message in messages {
         let kind = match message.kind {
             Kind::Reasoning | Kind::Search => 'r',
             Kind::Content => 'c',
             Kind::Call => {
                 all.push(('f', message.name.to_owned()));
+                absent += message.arguments().strip_prefix(&message.text).unwrap_or_default();
                 'a'
             }
         };
         add(&mut all, kind, &message.text);
     }
+    add(&mut all, 'a', &absent);
     all
 }
 
@@ -146,10 +164,15 @@ fn merged(said: &[String]) -> Vec<(char, String)> {
 }
 
 /// Returns the expected items of Responses: one for each message with content.
-fn expected_items(messages: &[Message]) -> Vec<[String; 3]> {
+fn expected_items(messages: &[Message], stop: bool) -> Vec<[String; 3]> {
     let item = |kind: &str, says: String| Some([kind.to_owned(), "completed".to_owned(), says]);
     let says = |message: &Message| match message.kind {
-        Kind::Call => item("function_call", format!("{} {}", message.name, message.text)),
+        Kind::Call if message.is_cut() => Some([
+            "function_call".to_owned(),
+            "incomplete".to_owned(),
+            format!("{} {}", message.name, message.text),
+        ]),
+        Kind::Call => item("function_call", format!("{} {}", message.name, message.arguments())),
         _ if message.text.is_empty() => None,
         Kind::Content => item("message", message.text.clone()),
         Kind::Reasoning => item("reasoning", message.text.clone()),
@@ -158,7 +181,17 @@ fn expected_items(messages: &[Message]) -> Vec<[String; 3]> {
             _ => item("reasoning", message.text.clone()),
         },
     };
-    messages.iter().filter_map(says).collect()
+    let mut all: Vec<_> = messages.iter().filter_map(says).collect();
+    // A last message without a mark of its end is open.
+    if let Some(last) = all.last_mut().filter(|_| ends_cut(messages) && !stop) {
+        last[1] = "incomplete".to_owned();
+    }
+    all
+}
+
+/// Returns true if the arguments of the last call break off.
+fn ends_cut(messages: &[Message]) -> bool {
+    messages.iter().rfind(|message| message.kind == Kind::Call).is_some_and(Message::is_cut)
 }
 
 fn check(messages: &[Message], stop: bool, sizes: &[usize], reads: &[usize]) -> Result<(), TestCaseError> {
@@ -168,7 +201,12 @@ fn check(messages: &[Message], stop: bool, sizes: &[usize], reads: &[usize]) -> 
     let called = messages.iter().any(|message| message.kind == Kind::Call);
     let chat = stream(Api::Chat, &pieces, "stop");
     let mut frames = said(&chat);
-    prop_assert_eq!(frames.pop().unwrap(), if called { "tool_calls" } else { "stop" });
+    let finish = match (ends_cut(messages), called) {
+        (true, _) => "length",
+        (false, true) => "tool_calls",
+        (false, false) => "stop",
+    };
+    prop_assert_eq!(frames.pop().unwrap(), finish);
     prop_assert_eq!(merged(&frames), expected(messages), "{}", text);
     let answer = chat.run(&Cut::Whole);
     prop_assert_eq!(&chat.run(&Cut::Sizes(reads)), &answer);
@@ -178,7 +216,7 @@ fn check(messages: &[Message], stop: bool, sizes: &[usize], reads: &[usize]) -> 
         prop_assert_eq!(&chat.fed_back(&answer.body).run(&Cut::Whole), &answer, "again");
     }
     whole_agrees(&whole(Api::Chat, &text, "stop"), messages)?;
-    let expected = expected_items(messages);
+    let expected = expected_items(messages, stop);
     prop_assert_eq!(&items(&stream(Api::Responses, &pieces, "stop")), &expected, "{}", text);
     prop_assert_eq!(&items(&whole(Api::Responses, &text, "stop")), &expected, "{}", text);
     Ok(())
@@ -197,7 +235,7 @@ fn whole_agrees(case: &Case, messages: &[Message]) -> Result<(), TestCaseError> 
     let calls: Vec<_> = calls.map(|call| call["function"].clone()).collect();
     let wanted = messages.iter().filter(|message| message.kind == Kind::Call);
     let wanted: Vec<_> =
-        wanted.map(|call| serde_json::json!({"name": call.name, "arguments": call.text})).collect();
+        wanted.map(|call| serde_json::json!({"name": call.name, "arguments": call.arguments()})).collect();
     prop_assert_eq!(calls, wanted);
     Ok(())
 }

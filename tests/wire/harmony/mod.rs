@@ -163,7 +163,7 @@ fn chat_frames_of_each_message() {
                 "<|channel|>commentary to=functions.a.b<|message|>{x<|call|><|channel|>analysis to=functions.c<|message|><|call|>",
             ],
             "stop",
-            &["f0:a.b", "a0:{x", "f1:c", "tool_calls"],
+            &["f0:a.b", "a0:{x", "f1:c", "a1:{}", "tool_calls"],
         ),
         // The possible beginning of a marker is held, and becomes a frame of its own.
         (&["a <", "b and <|en", "d| x"], "stop", &["c:a ", "c:<", "c:b and ", "c:<|en", "c:d| x", "stop"]),

@@ -115,6 +115,11 @@ impl Call {
         self.called.custom || self.kind == ToolKind::Custom
     }
 
+    /// Returns true if a function's arguments break off.
+    pub(super) fn is_cut(&self) -> bool {
+        self.kind == ToolKind::Function && self.progress.is_open()
+    }
+
     /// Returns true if no more arguments can follow. Free text of a custom tool has no visible end, so it returns
     /// false.
     pub(super) fn is_complete(&self) -> bool {

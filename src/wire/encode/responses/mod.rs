@@ -590,6 +590,7 @@ impl Response {
         let Self { items, events, sealing, .. } = self;
         let Some(item) = items.get_mut(at).filter(|item| item.open) else { return };
         item.open = false;
+        item.cut |= matches!(&item.kind, Kind::Call(call) if call.is_cut());
         self.open.retain(|open| *open != at);
         item.kind.close();
         if let (Kind::Reasoning(thought), Sealing::Own(seal)) = (&mut item.kind, sealing) {

@@ -1,0 +1,45 @@
+//! Canonical finish reason of a choice (wire-format 2.6, after the table of words).
+//!
+//! Takes: the engine's reason, the calls of the choice, what the client asked for, the usage. Gives: the client's reason.
+//! Never: changes `length` or `content_filter`.
+
+use super::calls::Calls;
+use crate::wire::Shape;
+use crate::wire::arguments::Arguments;
+use crate::wire::event::{Reason, Usage};
+use crate::wire::options::NamedToolChoiceFinish;
+use crate::wire::rule::{Rule, Tally};
+
+/// Returns the reason that the client gets.
+pub(super) fn canonical(
+    said: Reason,
+    calls: &Calls,
+    shape: &Shape,
+    usage: Option<&Usage>,
+    tally: &mut Tally,
+) -> Reason {
+    let called = !calls.all.is_empty();
+    let named = shape.forced_function.is_some()
+        && shape.options.named_tool_choice_finish == NamedToolChoiceFinish::Openai;
+    let reason = match said {
+        Reason::Stop if called && !named => Reason::ToolCalls,
+        Reason::ToolCalls if !called => Reason::Stop,
+        other => other,
+    };
+    let is_cut = calls.last_arguments().is_some_and(Arguments::is_open);
+    let is_whole = calls.last_arguments().is_none_or(Arguments::is_complete);
+    let is_broken = !is_whole || !called && said == Reason::ToolCalls;
+    let limit = shape.limit.filter(|_| shape.choices == 1);
+    let at_limit = usage.zip(limit).is_some_and(|(usage, limit)| usage.completion >= limit);
+    let reason = match reason {
+        Reason::Stop | Reason::ToolCalls | Reason::FunctionCall if is_cut || is_broken && at_limit => {
+            tally.count(Rule::HiddenTruncation);
+            Reason::Length
+        }
+        other => other,
+    };
+    if reason != said {
+        tally.count(Rule::FinishWord);
+    }
+    reason
+}
