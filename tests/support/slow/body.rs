@@ -178,6 +178,17 @@ fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) 
             Call::Custom { .. } => "{}".to_owned(),
         })
         .collect();
+    let finish = finish_reason(case, said, &arguments, completion);
+    // 2.5 rule 13: only the last call may be cut.
+    let is_cut = ["length", "content_filter"].contains(&finish);
+    let whole = calls.len() - usize::from(is_cut && !calls.is_empty());
+    for call in calls.iter_mut().take(whole) {
+        if let Call::Function { arguments, .. } = call
+            && arguments.trim_matches([' ', '\t', '\r', '\n']).is_empty()
+        {
+            arguments.push_str("{}");
+        }
+    }
     Ok(Choice {
         index: entry.index,
         content: entry.content.clone(),
@@ -188,7 +199,7 @@ fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) 
         function_call: entry.function_call.clone(),
         calls,
         logprobs: entry.logprobs.clone().filter(|_| super::wants_logprobs(case)),
-        finish: finish_reason(case, said, &arguments, completion),
+        finish,
         // A supplied finish has no stop reason from the engine.
         stop_reason: entry.stop_reason.clone().filter(|_| !entry.finish.is_empty()),
         asked: entry.asked.clone(),

@@ -216,6 +216,13 @@ impl EngineError {
             (Some(status), _) | (None, Some(status)) => row(status),
             (None, None) => status_of_kind(&self.kind),
         };
+        // What is said of the request itself is a refusal, whatever the status.
+        let is_refusal = speaks_of_context(&message) || speaks_of_request(&message);
+        let status = match status {
+            401 | 403 | 404 | 405 | 409 | 413 | 429 | 501 | 503 => status,
+            _ if is_refusal => 400,
+            other => other,
+        };
         let (kind, code) = match status {
             400 => {
                 ("invalid_request_error", speaks_of_context(&message).then_some("context_length_exceeded"))
@@ -281,6 +288,25 @@ fn status_of_own(kind: &str, code: &str) -> u16 {
     }
 }
 
+fn speaks_of_request(message: &str) -> bool {
+    const WORDS: [&str; 13] = [
+        "jinja",
+        "chat template",
+        "chat_template",
+        "roles must alternate",
+        "system message must be",
+        "cannot pass both",
+        "unexpected reasoning effort",
+        "unexpected message role",
+        "unexpected role",
+        "image input is not supported",
+        "audio input is not supported",
+        "model does not support",
+        "tool parsing is disabled by frontend configuration",
+    ];
+    WORDS.iter().any(|words| message.to_lowercase().contains(words))
+}
+
 fn speaks_of_context(message: &str) -> bool {
     let message = message.to_lowercase();
     let exceeds = |what: &str| message.find("exceeds").is_some_and(|at| message[at..].contains(what));
@@ -293,6 +319,7 @@ fn speaks_of_context(message: &str) -> bool {
         || message.contains("longer than the maximum model length")
         || message.contains("prompt is too long after expanding multimodal tokens")
         || message.contains("longer than the model's context")
+        || message.contains("context size has been exceeded")
 }
 
 fn shorten(message: &str) -> String {
