@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Sets up what it needs and tests samewire. From nothing, on two free cores:
 #
-#   tests/run.sh         the Rust tests, the demo, and the official client libraries for Python: a quarter of an hour, 3 GB under target/
-#   tests/run.sh rest    the rest: long tests, packages, agents, browsers, real engines and proxies, benches: half an hour more
+#   tests/run.sh         the Rust tests, the demo, and the official client libraries for Python: ten minutes, 2 GB under target/
+#   tests/run.sh rest    the rest: long tests, packages, agents, browsers, real engines and proxies, benches: twenty minutes more
 #   tests/run.sh all     both
 #
 # Made for Debian 12 or newer on x86-64. Needs Rust. A C compiler, make, curl, PostgreSQL, libfaketime, Python, and for the rest Node,
@@ -57,7 +57,7 @@ summary() {
     tests/slowest.py "$PWD/target/nextest/default/junit.xml"
   fi
   if [[ $tier == first && $complete ]]; then
-    printf '\nThe rest, with packages, agents, browsers and benches: tests/run.sh rest (half an hour). CONTRIBUTING.md has the table.\n'
+    printf '\nThe rest, with packages, agents, browsers and benches: tests/run.sh rest (twenty minutes). CONTRIBUTING.md has the table.\n'
   fi
 }
 
