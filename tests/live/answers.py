@@ -291,7 +291,7 @@ def engine_chat_stream(body: bytes) -> Answer:
 
 def reading(raw: str, finish: str, tools: bool) -> Answer:
     """An obvious reading of all that the model said: `<think>` at the beginning, calls in `<tool_call>`, the rest is content.
-    A call that breaks off is one with as much of its arguments as there is."""
+    A call that breaks off is one with as much of its arguments as there is, and ends a cut answer."""
     raw = re.sub(r"<\|im_end\|>$", "", raw)
     answer = Answer(finish=finish)
     if raw.startswith("<think>"):
@@ -305,6 +305,7 @@ def reading(raw: str, finish: str, tools: bool) -> Answer:
         if open_call := re.search(r'\s*<tool_call>\n\{"name": "(\w+)", "arguments": (.*)$', raw, re.DOTALL):
             answer.calls.append((open_call[1], open_call[2]))
             raw = raw[: open_call.start()]
-        answer.finish = "tool_calls" if answer.calls and finish == "stop" else finish
+        whole = "length" if open_call else "tool_calls"
+        answer.finish = whole if answer.calls and finish == "stop" else finish
     answer.content = raw
     return answer
