@@ -135,18 +135,22 @@ fn text_into_reasoning<'t>(all: &[Raw<'t>]) -> Option<Vec<Cow<'t, str>>> {
 
 /// Merges neighbouring messages of the user, and of the assistant.
 fn merge_roles<'t>(all: &[Raw<'t>]) -> Option<Vec<Cow<'t, str>>> {
-    let mut merged: Vec<(Cow<'t, str>, Option<Turn<'t>>)> = Vec::new();
+    // A message that stays alone stays as it is spelled.
+    let mut merged: Vec<(Option<&'t str>, Option<Turn<'t>>)> = Vec::new();
     for message in all {
-        let turn = Turn::of(*message);
-        match (merged.last_mut(), turn) {
-            (Some((text, Some(last))), Some(turn)) if last.role == turn.role => {
+        match (merged.last_mut(), Turn::of(*message)) {
+            (Some((own, Some(last))), Some(turn)) if last.role == turn.role => {
                 last.add(turn);
-                *text = last.written().into();
+                *own = None;
             }
-            (_, turn) => merged.push((message.get().into(), turn)),
+            (_, turn) => merged.push((Some(message.get()), turn)),
         }
     }
-    (merged.len() < all.len()).then(|| merged.into_iter().map(|(text, _)| text).collect())
+    let written = |(own, turn): (Option<&'t str>, Option<Turn<'t>>)| match own {
+        Some(own) => own.into(),
+        None => turn.map(|turn| turn.written()).unwrap_or_default().into(),
+    };
+    (merged.len() < all.len()).then(|| merged.into_iter().map(written).collect())
 }
 
 /// Message of the user or of the assistant, or several of them that become one.
