@@ -440,9 +440,8 @@ impl Relay {
         if buffer.ended() {
             return;
         }
-        match body_kind {
-            _ if ending == Ending::Reset => *class = Some(RetryClass::Reset),
-            _ => {}
+        if ending == Ending::Reset {
+            *class = Some(RetryClass::Reset);
         }
         match body_kind {
             BodyKind::Error(body) => {
