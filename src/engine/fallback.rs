@@ -38,7 +38,7 @@ pub enum Fallback {
 /// Set of fallbacks. Upstreams remember which ones they need, for each model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fallbacks {
-    /// One bit for each fallback.
+    /// Fallbacks of the set, one bit for each.
     bits: u16,
     /// Efforts of [`Fallback::Effort`]; none without it.
     efforts: Efforts,

@@ -284,7 +284,7 @@ async fn an_effort_that_the_template_refuses_becomes_the_nearest_that_it_takes()
     }
 }
 
-/// Where the refusal names no other word, or the named one is refused as well, the effort is left out.
+/// The effort is left out where the refusal names no other word, or where the named one is refused as well.
 #[tokio::test]
 async fn an_effort_without_another_word_is_left_out() {
     let refusal = "Reasoning effort is not supported by this model.";
@@ -376,8 +376,7 @@ async fn a_limit_beyond_the_context_is_left_out() {
     world.end().await;
 }
 
-/// What an engine says of a request with a status of its own failures is a refusal: no other one is asked, and its
-/// words reach the client.
+/// A failure with 500 that is about the request is a refusal: no other engine is asked, and its words reach the client.
 #[tokio::test]
 async fn a_refusal_with_500_is_the_requests_fault() {
     for message in [
