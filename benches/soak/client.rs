@@ -293,17 +293,23 @@ impl Slot {
         let since = Instant::now();
         loop {
             tokio::time::sleep(Duration::from_millis(700)).await;
-            if tally.is_stopping() {
-                return Err(Stopped::Left);
-            }
             let path = format!("/v1/responses/{}", created.id);
             if line.closes {
                 line = self.connected(false).await?;
             }
-            let body = self.exchange(&mut line, &request("GET", &path, "")).await?;
+            // Nobody would wait for the answer, and an engine that has fallen silent would hold it until its timer.
+            let leaves = tally.is_stopping();
+            let asked = match leaves {
+                true => request("POST", &format!("{path}/cancel"), ""),
+                false => request("GET", &path, ""),
+            };
+            let body = self.exchange(&mut line, &asked).await?;
+            if leaves && line.status != 503 {
+                return Err(Stopped::Left);
+            }
             if line.status == 503 {
                 // The store is failing for the moment; stored responses are not lost.
-                if !tally.lenient && !tally.near_trouble(since) {
+                if !leaves && !tally.lenient && !tally.near_trouble(since) {
                     return Ok(End::Error(503, code(&body).unwrap_or_default()));
                 }
                 continue;

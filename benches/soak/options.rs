@@ -1,6 +1,6 @@
 //! Command-line options of the soak, with their defaults and their limits.
 
-use crate::plan::{BACKGROUND, RunSettings};
+use crate::plan::RunSettings;
 use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -104,12 +104,6 @@ impl Options {
     /// second, longer where streams take longer.
     pub(crate) fn warm_up(&self) -> Duration {
         Duration::from_secs_f64(300.0 * (USUAL_RATE / self.rate).max(1.0))
-    }
-
-    /// Returns how much longer a background response that starts last may take than one at the usual rate.
-    pub(crate) fn background_allowance(&self) -> Duration {
-        let tokens = if self.background > 0.0 { BACKGROUND as f64 } else { 0.0 };
-        Duration::from_secs_f64((tokens / self.rate - tokens / USUAL_RATE).max(0.0))
     }
 
     pub(crate) fn measure(&self) -> RunSettings {

@@ -7,7 +7,7 @@
 pub(crate) const CANARY: &str = "CANARY-PROMPT-70ac";
 
 /// Largest number of tokens in a background response.
-pub(crate) const BACKGROUND: u64 = 60;
+const BACKGROUND: u64 = 60;
 
 /// Deterministic random numbers: the same in every run with the same seed.
 pub(crate) struct SeededRandom(u64);
