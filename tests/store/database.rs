@@ -167,7 +167,7 @@ async fn many_at_once_share_few_connections() {
     let partition = Partition::before(place.url()).await;
     // With limits on the totals, writes are serialised.
     let place = StoreLocation::Postgres(partition.url.clone());
-    let store = Store::open(&place, Caps::SERVER).await.unwrap().unwrap();
+    let store = places::opened(&place, Caps::SERVER).await.unwrap();
     let ids: Vec<String> = (0..200).map(|n| format!("resp_{n}")).collect();
     let made = join_all(ids.iter().map(|id| store.create(over(id), NOW))).await;
     assert!(made.iter().all(Result::is_ok), "{made:?}");

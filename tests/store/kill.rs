@@ -5,7 +5,7 @@ use crate::places::{self, Fresh, ROOMY};
 use crate::responses::{NOW, completed, events, item, key, running};
 use crate::seeded;
 use rand::{RngExt, SeedableRng};
-use samewire::store::{Caps, Finish, NewResponse, PageRequest, State, Store, StoreLocation};
+use samewire::store::{Caps, Finish, NewResponse, PageRequest, State, StoreLocation};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -81,7 +81,7 @@ fn write(run: &str, path: &Path) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let place = StoreLocation::Sqlite(path.to_path_buf());
-        let store = Arc::new(Store::open(&place, CAPS).await.unwrap().unwrap());
+        let store = Arc::new(places::opened(&place, CAPS).await.unwrap());
         let writer = |task: usize| {
             let (store, run) = (store.clone(), run.to_owned());
             tokio::spawn(async move {

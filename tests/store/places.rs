@@ -3,6 +3,7 @@
 use samewire::store::{Caps, Error, LEASE, Store, StoreLocation};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Runs each function, given a store with these caps, as a test for each kind of store.
 macro_rules! in_each_place {
@@ -29,6 +30,12 @@ pub(crate) use in_each_place;
 pub(crate) const ROOMY: Caps =
     Caps { ttl: 3_600_000, bytes: 64 << 20, records: 10_000, record_bytes: 1 << 20, lease: LEASE };
 
+/// Opens a store whose operations may take long, since other programs may take the processor.
+pub(crate) async fn opened(place: &StoreLocation, caps: Caps) -> Result<Store, Error> {
+    let store = Store::open(place, caps).await?.expect("a place");
+    Ok(store.with_deadline(Duration::from_secs(30)))
+}
+
 /// Store location that is empty at first and deleted at the end.
 pub(crate) struct Fresh {
     pub(crate) place: StoreLocation,
@@ -41,7 +48,7 @@ impl Fresh {
     }
 
     pub(crate) async fn try_open(&self, caps: Caps) -> Result<Store, Error> {
-        Store::open(&self.place, caps).await.map(|store| store.expect("a place"))
+        opened(&self.place, caps).await
     }
 
     pub(crate) fn file(&self) -> &Path {
