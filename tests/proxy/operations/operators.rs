@@ -17,7 +17,7 @@ fn line(text: &str) -> Line {
 }
 
 /// Waits until an admin page has the status `expected`.
-async fn wait_for(samewire: &Samewire, target: &str, expected: u16) {
+pub(super) async fn wait_for(samewire: &Samewire, target: &str, expected: u16) {
     let start = Instant::now();
     loop {
         let status = samewire.admin(target).await.head.status;

@@ -1,6 +1,7 @@
 //! Service manager, such as systemd: the sockets that it passes, and what it is told.
 
 use super::draining::{drain, finished};
+use super::operators::wait_for;
 use crate::canonical::Canonical;
 use crate::sim::{Engine, PATIENCE, Request, Samewire, Script, Setup, until, within};
 use std::os::unix::net::UnixDatagram;
@@ -40,7 +41,7 @@ async fn fault_o29_passed_sockets_are_served_and_survive_a_drain() {
     samewire.wait_until_it_listens().await;
     let expected = Canonical::answer("a", 1);
     assert_eq!(Request::stream("").ask(samewire.proxy).await.text(), expected.text());
-    assert_eq!(samewire.admin("/readyz").await.head.status, 200);
+    wait_for(&samewire, "/readyz", 200).await;
     let drained = finished(drain(samewire.admin, &["--wait", "60s"])).await;
     assert_eq!(drained.status.code(), Some(0));
     // The manager's socket stays open: a client waits in its queue.
