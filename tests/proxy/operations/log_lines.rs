@@ -259,11 +259,10 @@ fn at_a_terminal_lines_are_for_people() {
         "{first}"
     );
     let at_terminal = |variable: (&str, &str)| {
+        // samewire ends with `script`: the end of a terminal is a SIGHUP, which to samewire means a reload.
+        let ends = format!("exec setpriv --pdeathsig KILL {BINARY} {serve}");
         let mut command = Command::new("script");
-        command
-            .args(["-qec", &format!("{BINARY} {serve}"), "/dev/null"])
-            .env_clear()
-            .env(variable.0, variable.1);
+        command.args(["-qec", &ends, "/dev/null"]).env_clear().env(variable.0, variable.1);
         said(&mut command, "listening").concat()
     };
     let coloured = at_terminal(("TERM", "xterm"));
