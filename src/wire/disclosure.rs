@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn failures_of_the_engine_are_told_by_their_class() {
-        let internal = "The upstream engine reported an internal error. The engine's own message is in the log, under request id req_1.";
+        let internal = "Server error: the upstream engine reported an internal error. The engine's own message is in the log, under request id req_1.";
         assert_eq!(told(500, "CUDA out of memory on gpu-7", Auto), internal);
         assert_eq!(told(500, "CUDA out of memory on gpu-7", Mask), internal);
         assert_eq!(told(500, "CUDA out of memory on gpu-7", Pass), "CUDA out of memory on gpu-7");
@@ -203,7 +203,8 @@ mod tests {
         assert_eq!(told(400, "Traceback (most recent call last):\n x", Auto), refused);
         // Messages of another samewire in front of the engine stay unchanged too.
         assert_eq!(told(500, refused, Mask), refused);
-        let incomplete = "The upstream engine closed the stream before it was complete.";
+        let incomplete =
+            "Upstream connection closed before the answer was complete (stream ended without finish_reason).";
         assert_eq!(told(502, incomplete, Auto), incomplete);
         // samewire's own messages stay, because they contain no text of the engine.
         let failure = Failure::of_answer(502, b"<html>nginx at 10.0.0.7", false);

@@ -56,7 +56,7 @@ faults! {
     /// Model not included in the plan of the client's key.
     UsageNotIncluded = 403 "usage_not_included" Some("usage_not_included"), "Your plan does not include this model.";
     /// Internal error of the engine, or an error of it that has no row of its own.
-    Internal = 500 "server_error" Some("internal_error"), "The upstream engine reported an internal error.";
+    Internal = 500 "server_error" Some("internal_error"), "Server error: the upstream engine reported an internal error.";
     /// Feature not implemented by the engine, or by samewire for this engine.
     NotImplemented = 501 "server_error" Some("not_implemented"), "The upstream engine does not implement this.";
     /// Engine overloaded, or still loading its model; it answered 503.
@@ -64,27 +64,27 @@ faults! {
 
     // Failures of the connection to the engine and of its answer.
     /// No connection to the engine could be opened, so the request was not sent.
-    Unreachable = 502 "server_error" Some("upstream_unreachable"), "The upstream engine cannot be reached.";
+    Unreachable = 502 "server_error" Some("upstream_unreachable"), "Connection error: the upstream engine cannot be reached.";
     /// Connection closed by the engine before it sent an answer.
-    Reset = 502 "server_error" Some("upstream_reset"), "The upstream engine closed the connection without an answer.";
+    Reset = 502 "server_error" Some("upstream_reset"), "Connection error: the upstream engine closed the connection without an answer.";
     /// Engine refuses the proxy's own key, which is not the client's fault.
     Upstream = 502 "server_error" Some("upstream_error"), "The upstream engine refused the proxy.";
     /// Request sent by this same process: an upstream leads back to samewire.
     UpstreamLoop = 508 "server_error" Some("upstream_loop"), "The request has come back to samewire: an upstream in its configuration leads to samewire itself.";
     /// Answer of the engine not readable, or without an error although its status is one.
-    InvalidResponse = 502 "server_error" Some("upstream_invalid_response"), "The upstream engine returned an invalid response.";
+    InvalidResponse = 502 "server_error" Some("upstream_invalid_response"), "Server error: the upstream engine returned an invalid response.";
     /// Answer from a model that is neither the requested one nor among the accepted names (faults U50).
     WrongModel = 502 "server_error" Some("upstream_invalid_response"), "The upstream engine answered as another model.";
     /// Time limit of samewire expired while it waited for the engine.
-    Timeout = 504 "server_error" Some("upstream_timeout"), "The upstream engine did not answer in time.";
+    Timeout = 504 "server_error" Some("upstream_timeout"), "The request timed out: the upstream engine did not answer in time.";
     /// Request aborted by the engine before the answer was complete.
-    Aborted = 502 "server_error" Some("upstream_aborted"), "The upstream engine aborted the request before it was complete.";
+    Aborted = 502 "server_error" Some("upstream_aborted"), "Server error: the upstream engine aborted the request before it was complete.";
     /// Answer ended before it was complete: no finish, or no end of the stream.
-    Incomplete = 502 "server_error" Some("upstream_incomplete"), "The upstream engine closed the stream before it was complete.";
+    Incomplete = 502 "server_error" Some("upstream_incomplete"), "Upstream connection closed before the answer was complete (stream ended without finish_reason).";
     /// Event that is not valid JSON, or does not fit the API.
-    InvalidEvent = 502 "server_error" Some("upstream_invalid_event"), "The upstream engine sent an event that is not valid JSON.";
+    InvalidEvent = 502 "server_error" Some("upstream_invalid_event"), "Server error: the upstream engine sent an event that is not valid JSON.";
     /// Tool call without a function name in the engine's answer.
-    InvalidToolCall = 502 "server_error" Some("upstream_invalid_tool_call"), "The upstream engine sent a tool call without a function name.";
+    InvalidToolCall = 502 "server_error" Some("upstream_invalid_tool_call"), "Server error: the upstream engine sent a tool call without a function name.";
 
     // Errors in a client's request.
     /// Request body that is not valid JSON, or not an object.
@@ -301,7 +301,8 @@ impl Failure {
 
     /// Returns the failure of an answer that cannot be read. `status`: that of the answer.
     pub(crate) fn of_invalid_response(status: u16) -> Self {
-        let message = format!("The upstream engine returned an invalid response (HTTP {status}).");
+        let message =
+            format!("Server error: the upstream engine returned an invalid response (HTTP {status}).");
         Self::from(Fault::InvalidResponse).with_message(message)
     }
 
@@ -605,6 +606,27 @@ pub(crate) fn is_error_object(object: Option<Raw<'_>>, kind: Option<Raw<'_>>) ->
 mod tests {
     use super::*;
 
+    /// Words that clients look for in a streamed error before they ask again (reports, clients-010).
+    #[test]
+    fn faults_that_may_pass_have_words_that_clients_know() {
+        let words = ["connection error", "connection closed", "timed out", "server error", "overloaded"];
+        for fault in [
+            Fault::Internal,
+            Fault::EngineOverloaded,
+            Fault::Unreachable,
+            Fault::Reset,
+            Fault::InvalidResponse,
+            Fault::Timeout,
+            Fault::Aborted,
+            Fault::Incomplete,
+            Fault::InvalidEvent,
+            Fault::InvalidToolCall,
+        ] {
+            let message = fault.message().to_lowercase();
+            assert!(words.iter().any(|word| message.contains(word)), "{message}");
+        }
+    }
+
     #[test]
     fn shapes_of_engines() {
         for (status, body, expected) in [
@@ -621,7 +643,7 @@ mod tests {
             (
                 500,
                 "Internal Server Error",
-                r#"{"error":{"message":"The upstream engine returned an invalid response (HTTP 500).","type":"server_error","param":null,"code":"upstream_invalid_response"}}"#,
+                r#"{"error":{"message":"Server error: the upstream engine returned an invalid response (HTTP 500).","type":"server_error","param":null,"code":"upstream_invalid_response"}}"#,
             ),
             (
                 400,
@@ -663,7 +685,10 @@ mod tests {
         assert_eq!(failure.original(), "gpu-7 burns");
         // A body without an error is for the log alone.
         let failure = Failure::of_answer(502, b"<html>nginx", false);
-        assert_eq!(failure.original(), "The upstream engine returned an invalid response (HTTP 502).");
+        assert_eq!(
+            failure.original(),
+            "Server error: the upstream engine returned an invalid response (HTTP 502)."
+        );
         let failure = Failure::of_answer(401, br#"{"error":"Unauthorized"}"#, true);
         assert_eq!(failure.original(), "The upstream engine refused the proxy.");
         assert_eq!(failure.engine.unwrap().text, "Unauthorized");
@@ -671,7 +696,7 @@ mod tests {
 
     #[test]
     fn data_of_an_event_that_may_be_an_error() {
-        let internal = "The upstream engine reported an internal error.";
+        let internal = "Server error: the upstream engine reported an internal error.";
         // Data, whether the event is named `error`, the message; none if it is no error.
         for (data, named, expected) in [
             ("", true, Some(internal)),

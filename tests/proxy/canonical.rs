@@ -11,16 +11,18 @@ pub struct Canonical {
 }
 
 /// Error code and message for a stream that broke off.
-pub const INCOMPLETE: (&str, &str) =
-    ("upstream_incomplete", "The upstream engine closed the stream before it was complete.");
+pub const INCOMPLETE: (&str, &str) = (
+    "upstream_incomplete",
+    "Upstream connection closed before the answer was complete (stream ended without finish_reason).",
+);
 
 /// Error code and message for an engine that aborted.
 pub const ABORTED: (&str, &str) =
-    ("upstream_aborted", "The upstream engine aborted the request before it was complete.");
+    ("upstream_aborted", "Server error: the upstream engine aborted the request before it was complete.");
 
 /// Error code and message for an event that cannot be parsed.
 pub const INVALID_EVENT: (&str, &str) =
-    ("upstream_invalid_event", "The upstream engine sent an event that is not valid JSON.");
+    ("upstream_invalid_event", "Server error: the upstream engine sent an event that is not valid JSON.");
 
 impl Canonical {
     /// Starts a stream for a client that did not request usage.

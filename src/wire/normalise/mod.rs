@@ -807,7 +807,10 @@ mod tests {
     fn a_whole_answer_without_choices_is_invalid() {
         let answer = whole(plain(), &format!(r#"{{"choices":[],{USAGE}}}"#));
         let failure = answer.rewriter.any_failure().unwrap();
-        assert_eq!(failure.message, "The upstream engine returned an invalid response (HTTP 200).");
+        assert_eq!(
+            failure.message,
+            "Server error: the upstream engine returned an invalid response (HTTP 200)."
+        );
     }
 
     #[test]

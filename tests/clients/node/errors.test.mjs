@@ -78,7 +78,7 @@ describe('before the stream', () => {
   });
 });
 
-const INCOMPLETE = 'The upstream engine closed the stream before it was complete.';
+const INCOMPLETE = 'Upstream connection closed before the answer was complete (stream ended without finish_reason).';
 const MIDDLE = {
   'error-mid-stream': ['internal_error', 'CUDA out of memory'],
   'error-flat': ['server_is_overloaded', 'engine overloaded'],
@@ -86,7 +86,7 @@ const MIDDLE = {
   reset: ['upstream_incomplete', INCOMPLETE],
   'no-finish': ['upstream_incomplete', INCOMPLETE],
   'no-finish-done': ['upstream_incomplete', INCOMPLETE],
-  garbage: ['upstream_invalid_event', 'The upstream engine sent an event that is not valid JSON.'],
+  garbage: ['upstream_invalid_event', 'Server error: the upstream engine sent an event that is not valid JSON.'],
 };
 
 describe('in the stream', () => {
@@ -122,13 +122,13 @@ describe('in the stream', () => {
   test('engine abort', async () => {
     const answer = await read(create('aborted', { stream: true }));
     assert.equal(answer.text(), 'Half ');
-    check(answer.error, 'upstream_aborted', 'The upstream engine aborted the request before it was complete.');
+    check(answer.error, 'upstream_aborted', 'Server error: the upstream engine aborted the request before it was complete.');
   });
 
   test('a call without a name', async () => {
     const answer = await read(create('tool-no-name', { stream: true }));
     assert.deepEqual([answer.text(), answer.calls(), answer.finishes()], ['So be it.', [], []]);
-    check(answer.error, 'upstream_invalid_tool_call', 'The upstream engine sent a tool call without a function name.');
+    check(answer.error, 'upstream_invalid_tool_call', 'Server error: the upstream engine sent a tool call without a function name.');
   });
 
   test('the connection is good for the next request', async () => {

@@ -16,7 +16,7 @@ const BEFORE = {
   500: ['InternalServerError', 500, 'api_error', 'internal_error', 'EngineCore encountered an issue.'],
   503: ['OverloadedError', 529, 'overloaded_error', 'server_is_overloaded', 'Service is shutting down.'],
 };
-const INCOMPLETE = 'The upstream engine closed the stream before it was complete.';
+const INCOMPLETE = 'Upstream connection closed before the answer was complete (stream ended without finish_reason).';
 const MIDDLE = {
   'error-mid-stream': ['api_error', 'internal_error', 'CUDA out of memory'],
   'error-flat': ['overloaded_error', 'server_is_overloaded', 'engine overloaded'],
@@ -24,7 +24,7 @@ const MIDDLE = {
   reset: ['api_error', 'upstream_incomplete', INCOMPLETE],
   'no-finish': ['api_error', 'upstream_incomplete', INCOMPLETE],
   'no-finish-done': ['api_error', 'upstream_incomplete', INCOMPLETE],
-  garbage: ['api_error', 'upstream_invalid_event', 'The upstream engine sent an event that is not valid JSON.'],
+  garbage: ['api_error', 'upstream_invalid_event', 'Server error: the upstream engine sent an event that is not valid JSON.'],
 };
 
 for (const [shape, base] of Object.entries(BASES)) {

@@ -116,7 +116,7 @@ class BeforeTheStream(unittest.TestCase):
             self.assertEqual(raised.exception.code, "model_not_found")
 
 
-INCOMPLETE = "The upstream engine closed the stream before it was complete."
+INCOMPLETE = "Upstream connection closed before the answer was complete (stream ended without finish_reason)."
 # model -> type, code, message
 MIDDLE: dict[str, tuple[str, str, Optional[str]]] = {
     "error-mid-stream": ("server_error", "internal_error", "CUDA out of memory"),
@@ -125,7 +125,7 @@ MIDDLE: dict[str, tuple[str, str, Optional[str]]] = {
     "reset": ("server_error", "upstream_incomplete", INCOMPLETE),
     "no-finish": ("server_error", "upstream_incomplete", INCOMPLETE),
     "no-finish-done": ("server_error", "upstream_incomplete", INCOMPLETE),
-    "garbage": ("server_error", "upstream_invalid_event", "The upstream engine sent an event that is not valid JSON."),
+    "garbage": ("server_error", "upstream_invalid_event", "Server error: the upstream engine sent an event that is not valid JSON."),
 }
 
 
@@ -161,12 +161,12 @@ class InTheStream(unittest.TestCase):
     def test_engine_abort(self) -> None:
         read = self.read("aborted")
         self.assertEqual((read.text(), read.finishes()), ("Half ", []))
-        self.check(read.error, "server_error", "upstream_aborted", "The upstream engine aborted the request before it was complete.")
+        self.check(read.error, "server_error", "upstream_aborted", "Server error: the upstream engine aborted the request before it was complete.")
 
     def test_call_without_a_name(self) -> None:
         read = self.read("tool-no-name")
         self.assertEqual((read.text(), read.calls(), read.finishes()), ("So be it.", [], []))
-        message = "The upstream engine sent a tool call without a function name."
+        message = "Server error: the upstream engine sent a tool call without a function name."
         self.check(read.error, "server_error", "upstream_invalid_tool_call", message)
 
     def test_the_stream_helper_raises_too(self) -> None:

@@ -144,7 +144,7 @@ class Keys(unittest.TestCase):
         self.assertFalse([name for name in error.response.headers if name.startswith("x-ratelimit-")])
 
 
-INCOMPLETE = "The upstream engine closed the stream before it was complete."
+INCOMPLETE = "Upstream connection closed before the answer was complete (stream ended without finish_reason)."
 # model -> type, code, message
 MIDDLE: dict[str, tuple[str, Optional[str], str]] = {
     "error-mid-stream": ("api_error", "internal_error", "CUDA out of memory"),
@@ -153,7 +153,7 @@ MIDDLE: dict[str, tuple[str, Optional[str], str]] = {
     "reset": ("api_error", "upstream_incomplete", INCOMPLETE),
     "no-finish": ("api_error", "upstream_incomplete", INCOMPLETE),
     "no-finish-done": ("api_error", "upstream_incomplete", INCOMPLETE),
-    "garbage": ("api_error", "upstream_invalid_event", "The upstream engine sent an event that is not valid JSON."),
+    "garbage": ("api_error", "upstream_invalid_event", "Server error: the upstream engine sent an event that is not valid JSON."),
 }
 
 

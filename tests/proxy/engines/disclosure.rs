@@ -10,7 +10,7 @@ use serde_json::Value;
 const TRACE: &str = "CUDA error at /opt/vllm/worker.py:77 on 10.1.2.3:5557";
 
 /// First of the sentences that clients get instead.
-const INTERNAL: &str = "The upstream engine reported an internal error.";
+const INTERNAL: &str = "Server error: the upstream engine reported an internal error.";
 
 fn error(message: &str) -> String {
     format!(

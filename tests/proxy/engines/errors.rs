@@ -111,7 +111,7 @@ fn refusals_of_other_kinds() -> Vec<(Refusal, u16, String)> {
     let expected = |line: &str| {
         let status = &line[..3];
         let error = format!(
-            r#"{{"error":{{"message":"The upstream engine returned an invalid response (HTTP {status}).","type":"server_error","param":null,"code":"upstream_invalid_response"}}}}"#
+            r#"{{"error":{{"message":"Server error: the upstream engine returned an invalid response (HTTP {status}).","type":"server_error","param":null,"code":"upstream_invalid_response"}}}}"#
         );
         (if status.starts_with('5') { status.parse().expect("a status") } else { 502 }, error)
     };

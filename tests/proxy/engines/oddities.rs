@@ -271,8 +271,10 @@ async fn fault_u32_calls_told_in_strange_ways() {
         finish("tool_calls"),
     ];
     let text = client_stream(&chunks, &Request::stream(""), Setup::new().allow_errors()).await;
-    let expected =
-        ("upstream_invalid_tool_call", "The upstream engine sent a tool call without a function name.");
+    let expected = (
+        "upstream_invalid_tool_call",
+        "Server error: the upstream engine sent a tool call without a function name.",
+    );
     assert_eq!(text, Canonical::new().role().error(expected).text());
 }
 

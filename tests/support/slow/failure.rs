@@ -17,20 +17,29 @@ pub struct Failure {
 
 impl Failure {
     pub fn incomplete() -> Self {
-        Self::own("The upstream engine closed the stream before it was complete.", "upstream_incomplete")
+        Self::own(
+            "Upstream connection closed before the answer was complete (stream ended without finish_reason).",
+            "upstream_incomplete",
+        )
     }
 
     pub fn aborted() -> Self {
-        Self::own("The upstream engine aborted the request before it was complete.", "upstream_aborted")
+        Self::own(
+            "Server error: the upstream engine aborted the request before it was complete.",
+            "upstream_aborted",
+        )
     }
 
     pub fn invalid_event() -> Self {
-        Self::own("The upstream engine sent an event that is not valid JSON.", "upstream_invalid_event")
+        Self::own(
+            "Server error: the upstream engine sent an event that is not valid JSON.",
+            "upstream_invalid_event",
+        )
     }
 
     pub fn nameless_call(streaming: bool) -> Self {
         let failure = Self::own(
-            "The upstream engine sent a tool call without a function name.",
+            "Server error: the upstream engine sent a tool call without a function name.",
             "upstream_invalid_tool_call",
         );
         Self { status: if streaming { 502 } else { 500 }, ..failure }
@@ -38,7 +47,8 @@ impl Failure {
 
     /// Returns the error for an answer that cannot be read.
     pub fn unreadable(status: u16) -> Self {
-        let message = format!("The upstream engine returned an invalid response (HTTP {status}).");
+        let message =
+            format!("Server error: the upstream engine returned an invalid response (HTTP {status}).");
         let failure = Self::own(&message, "upstream_invalid_response");
         Self { status: if (500..600).contains(&status) { status } else { 502 }, ..failure }
     }
