@@ -30,7 +30,7 @@ const fn marked(starts: &'static [&'static str], forms: &'static [Form]) -> Form
 
 /// Returns the form for objects with a name and arguments, closed by the marker `end`.
 const fn objects(end: &'static str) -> JsonForm {
-    JsonForm { name: "name", end, list: true, separators: "", only_known_tools: false }
+    JsonForm { name: "name", end, list: true, separators: "" }
 }
 
 const TAGGED_JSON: JsonForm = objects("</tool_call>");
@@ -45,7 +45,6 @@ const QWEN3_CODER_FORM: TaggedForm = TaggedForm {
     keys: Keys::Plain,
     lines: true,
     unclosed: true,
-    only_known_tools: false,
 };
 
 const GLM_FORM: TaggedForm = TaggedForm {
@@ -58,7 +57,6 @@ const GLM_FORM: TaggedForm = TaggedForm {
     keys: Keys::Plain,
     lines: false,
     unclosed: false,
-    only_known_tools: false,
 };
 
 /// Format `<tool_call>{"name", "arguments"}</tool_call>`.
@@ -86,11 +84,7 @@ pub(super) static GLM: Format = marked(&["<tool_call>"], &[Form::Tagged(GLM_FORM
 /// Union of the formats that use `<tool_call>`, for models of which only that marker is known.
 pub(super) static TOOL_CALL: Format = marked(
     &["<tool_call>", "<function="],
-    &[
-        Form::Json(TAGGED_JSON),
-        Form::Tagged(QWEN3_CODER_FORM),
-        Form::Tagged(TaggedForm { only_known_tools: true, ..GLM_FORM }),
-    ],
+    &[Form::Json(TAGGED_JSON), Form::Tagged(QWEN3_CODER_FORM), Form::Tagged(GLM_FORM)],
 );
 
 pub(super) static MINIMAX: Format = marked(
@@ -105,7 +99,6 @@ pub(super) static MINIMAX: Format = marked(
         keys: Keys::Plain,
         lines: true,
         unclosed: false,
-        only_known_tools: false,
     })],
 );
 
@@ -122,7 +115,6 @@ pub(super) static MINIMAX_M3: Format = marked(
         keys: Keys::Elements,
         lines: false,
         unclosed: false,
-        only_known_tools: false,
     })],
 );
 
@@ -137,7 +129,6 @@ const fn dsml(opens: &'static [&'static str], closes: &'static [&'static str]) -
         keys: Keys::Typed,
         lines: false,
         unclosed: false,
-        only_known_tools: false,
     }
 }
 
@@ -248,7 +239,7 @@ pub(super) static XLAM: Format = Format {
     starts: &["[TOOL_CALLS]"],
     fences: &["```json", "```"],
     bare: "[{",
-    forms: &[Form::Json(JsonForm { only_known_tools: true, ..objects("```") })],
+    forms: &[Form::Json(objects("```"))],
 };
 
 pub(super) static SEED: Format = marked(
@@ -272,7 +263,6 @@ pub(super) static STEP3: Format = marked(
         keys: Keys::Plain,
         lines: false,
         unclosed: false,
-        only_known_tools: false,
     })],
 );
 

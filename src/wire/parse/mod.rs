@@ -630,9 +630,9 @@ mod tests {
 
     const TOOLS: &str = r#"[{"function":{"name":"f","parameters":{"properties":{"a":{"type":"integer"},"b":{"type":"string"}}}}},{"function":{"name":"g"}}]"#;
 
-    fn reader(parser: &str) -> Reader {
+    fn reader(parser: &str, tools: &str) -> Reader {
         let options = Options { parser: Parser::Family(parser.to_owned()), ..Options::default() };
-        let offer = OutputConstraints { tools: TOOLS, ..OutputConstraints::default() };
+        let offer = OutputConstraints { tools, ..OutputConstraints::default() };
         TextFormat::of(&options, "", offer, EngineParsers::default()).unwrap().reader(false)
     }
 
@@ -648,8 +648,12 @@ mod tests {
 
     /// Returns what a text is parsed to. Its reasoning and content may come in pieces, its meaning may not differ.
     fn parsed(parser: &str, text: &str) -> String {
+        parsed_with(TOOLS, parser, text)
+    }
+
+    fn parsed_with(tools: &str, parser: &str, text: &str) -> String {
         let parse = |pieces: &mut dyn Iterator<Item = &str>| {
-            let (mut reader, mut said) = (reader(parser), String::new());
+            let (mut reader, mut said) = (reader(parser, tools), String::new());
             pieces.for_each(|piece| reader.read(piece, &mut |piece| add(&mut said, piece)));
             reader.end(true, &mut |piece| add(&mut said, piece));
             said.replace(")(", "")
@@ -743,8 +747,10 @@ mod tests {
     fn names_have_a_limit() {
         let text = |name: &str| format!("<start_function_call>call:{name}{{a:1}}<end_function_call>");
         let (fits, long) = ("n".repeat(256), "n".repeat(257));
-        assert_eq!(parsed("functiongemma", &text(&fits)), format!(r#"[{fits}]{{"a": 1}}"#));
-        assert_eq!(parsed("functiongemma", &text(&long)), text(&long));
+        let tools = format!(r#"[{{"function":{{"name":"{fits}"}}}},{{"function":{{"name":"{long}"}}}}]"#);
+        let parsed = |name: &str| parsed_with(&tools, "functiongemma", &text(name));
+        assert_eq!(parsed(&fits), format!(r#"[{fits}]{{"a": 1}}"#));
+        assert_eq!(parsed(&long), text(&long));
     }
 
     #[test]
@@ -781,7 +787,7 @@ mod tests {
     #[test]
     fn reasoning_that_the_engine_separates_is_not_looked_for() {
         let mut said = String::new();
-        let mut reader = reader("deepseek_r1");
+        let mut reader = reader("deepseek_r1", TOOLS);
         reader.read("<th", &mut |piece| add(&mut said, piece));
         let Reader::Text(text) = &mut reader else { panic!("the parser is named") };
         text.leave_reasoning(&mut |piece| add(&mut said, piece));

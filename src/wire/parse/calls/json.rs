@@ -27,9 +27,6 @@ pub(in super::super) struct JsonForm {
     pub(in super::super) list: bool,
     /// Characters allowed between objects that are not in a list.
     pub(in super::super) separators: &'static str,
-    /// True if the start marker alone does not prove a call: only names of the request's tools count, as without a
-    /// marker.
-    pub(in super::super) only_known_tools: bool,
 }
 
 /// Parser for one section of JSON calls.
@@ -37,8 +34,6 @@ pub(in super::super) struct JsonForm {
 pub(super) struct JsonGrammar {
     form: &'static JsonForm,
     start: usize,
-    /// True if the section has no start marker, so that only its shape suggests a call.
-    bare: bool,
     state: JsonState,
     listed: bool,
     /// True once the section has had a call.
@@ -61,7 +56,7 @@ impl JsonGrammar {
     /// Creates the parser for a section whose start marker has `start` bytes; these are skipped first.
     pub(super) fn new(form: &'static JsonForm, start: usize) -> Self {
         let stops = Markers::new([form.end]);
-        Self { form, start, bare: start == 0, state: JsonState::Opening, listed: false, called: false, stops }
+        Self { form, start, state: JsonState::Opening, listed: false, called: false, stops }
     }
 
     /// Returns the step for text that does not continue the section: the calls end, or there were none.
@@ -72,7 +67,7 @@ impl JsonGrammar {
     /// Parses an object up to its arguments, emits the call, and returns the bytes read. Fails if it is no call.
     fn object(&mut self, text: &str, tools: &Tools, emit: Emit<'_>) -> Result<usize, HeadError> {
         let Head { name, arguments, read } = head(text, self.form.name)?;
-        if (self.form.only_known_tools || self.bare) && !tools.contains(&name) {
+        if !tools.contains(&name) {
             return Err(HeadError::Wrong);
         }
         self.called = true;

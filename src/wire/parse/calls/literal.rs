@@ -34,8 +34,6 @@ pub(in super::super) struct LiteralForm {
 pub(super) struct LiteralGrammar {
     form: &'static LiteralForm,
     start: usize,
-    /// True if the section has no start marker, so that only its shape suggests a call.
-    bare: bool,
     state: LiteralState,
     /// True if the calls stand in square brackets.
     listed: bool,
@@ -55,7 +53,7 @@ enum LiteralState {
 impl LiteralGrammar {
     /// Creates the parser for a section whose start marker has `start` bytes; these are skipped first.
     pub(super) fn new(form: &'static LiteralForm, start: usize) -> Self {
-        Self { form, start, bare: start == 0, state: LiteralState::Opening, listed: false, called: false }
+        Self { form, start, state: LiteralState::Opening, listed: false, called: false }
     }
 
     fn stop(&self, at: usize) -> Step {
@@ -74,13 +72,10 @@ impl LiteralGrammar {
             return if rest.len() > NAME { Err(()) } else { Ok(None) };
         };
         let name = rest.get(..length).unwrap_or("");
-        if name.is_empty()
-            || length > NAME
+        if length > NAME
+            || !tools.contains(name)
             || !rest.get(length..).is_some_and(|rest| rest.starts_with(body.0))
         {
-            return Err(());
-        }
-        if self.bare && !tools.contains(name) {
             return Err(());
         }
         let notation = Notation::new(self.form.quotes, self.form.equals, body.1);

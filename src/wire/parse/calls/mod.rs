@@ -327,11 +327,6 @@ fn prefix(text: &str, most: usize) -> &str {
     text.get(..text.floor_char_boundary(most)).unwrap_or(text)
 }
 
-/// Returns true if `name` is acceptable for a function: plain, or the name of a tool of the request.
-fn is_name(name: &str, tools: &Tools) -> bool {
-    !name.is_empty() && (!name.contains(ends_name) || tools.contains(name))
-}
-
 /// Returns the length in bytes of the function name that a text begins with; `None` if the name may continue. Names
 /// of the request's tools may contain any character.
 fn name_length(text: &str, tools: &Tools) -> Option<usize> {

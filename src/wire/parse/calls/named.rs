@@ -9,7 +9,7 @@
 use super::super::marker::{MarkerMatch, Markers, match_start};
 use super::super::{Emit, Piece};
 use super::value::Arguments;
-use super::{Grammar, Step, Tools, is_name, name_length};
+use super::{Grammar, Step, Tools, name_length};
 
 /// Limit on a name with its id, in bytes.
 const NAME: usize = 512;
@@ -102,7 +102,7 @@ impl NamedGrammar {
             None => (head, None),
         };
         let (name, id) = if self.form.numbered { numbered(head, tools) } else { (head, id) };
-        if !is_name(name, tools) {
+        if !tools.contains(name) {
             return Err(());
         }
         self.called = true;

@@ -12,7 +12,7 @@
 use super::super::marker::{MarkerMatch, Markers, match_start};
 use super::super::{Emit, Piece};
 use super::value::Arguments;
-use super::{Grammar, Step, Tools, is_name, name_length, prefix};
+use super::{Grammar, Step, Tools, name_length, prefix};
 use crate::json::Raw;
 use crate::wire::tools::Types;
 
@@ -42,9 +42,6 @@ pub(in super::super) struct TaggedForm {
     pub(in super::super) lines: bool,
     /// True if the next key ends a value that is not closed.
     pub(in super::super) unclosed: bool,
-    /// True if the start marker alone does not prove a call: a name without parameters is a call only if the request
-    /// has such a tool.
-    pub(in super::super) only_known_tools: bool,
 }
 
 impl TaggedForm {
@@ -135,7 +132,7 @@ impl TaggedGrammar {
         let begun = text.trim_start();
         let Some(length) = name_length(begun, tools) else { return more };
         let (name, rest) = begun.split_at_checked(length).unwrap_or((begun, ""));
-        if !is_name(name, tools) {
+        if !tools.contains(name) {
             return Err(());
         }
         // Formats without a marker after a name continue there: the first key or the end of the call follows directly.
@@ -147,7 +144,7 @@ impl TaggedGrammar {
             MarkerMatch::Nowhere if has_own => return Err(()),
             MarkerMatch::Nowhere => own,
         };
-        match self.goes_on(name, rest.trim_start(), tools) {
+        match self.goes_on(rest.trim_start()) {
             // The text ends after the name; the marker after it was enough to recognise a call.
             None if is_cut && has_own => {}
             None => return more,
@@ -164,14 +161,12 @@ impl TaggedGrammar {
 
     /// Returns true if the text after a name continues a call: with a key, with all parameters in one object, or
     /// with the end of the call. `None` if more text is needed.
-    fn goes_on(&self, name: &str, text: &str, tools: &Tools) -> Option<bool> {
-        let TaggedForm { name: (_, behind), key, end, closes, only_known_tools: known, .. } = *self.form;
-        let is_sure = || tools.contains(name);
+    fn goes_on(&self, text: &str) -> Option<bool> {
+        let TaggedForm { key, end, closes, .. } = *self.form;
         match match_start(text, &[&[key.0, end], closes].concat()) {
-            MarkerMatch::At { marker: 0, .. } => Some(true),
-            MarkerMatch::At { .. } => Some(!known || is_sure()),
+            MarkerMatch::At { .. } => Some(true),
             MarkerMatch::Partial(_) => None,
-            MarkerMatch::Nowhere => Some(text.starts_with('{') && (!behind.trim().is_empty() || is_sure())),
+            MarkerMatch::Nowhere => Some(text.starts_with('{')),
         }
     }
 
