@@ -27,6 +27,7 @@ use crate::wire::encode::{
 use crate::wire::event::ToolKind;
 use crate::wire::fault::Failure;
 use crate::wire::options::{Harmony, Options, ReasoningField, RequestUnknown};
+use crate::wire::tools::Tools;
 use crate::wire::{Api, EngineParsers, Models, Shape, TextFormat, Vocabulary};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -220,6 +221,7 @@ fn shape_of(ask: &ChatRequest, route: &Route, script: Option<Arc<TextFormat>>) -
         forced_function: ask.forced_function.clone(),
         one_call: ask.legacy_functions
             || ask.one_call && route.identity.requests().any(|rule| matches!(rule.change, Change::OneCall)),
+        functions: Tools::names_in(ask.offer().tools),
         custom_tools: ask.custom_tools.clone(),
         legacy_functions: ask.legacy_functions,
         max_event_bytes: route.max_event_bytes,
@@ -294,9 +296,12 @@ pub fn response(asked: &ResponsesRequest, route: &Route) -> (&'static str, Shape
     let script = asked.script(route.model_alias.as_deref(), &route.capabilities(), &route.options);
     let script = script.map(|script| Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref())));
     let shape = shape_of(&asked.ask(), &route, script);
-    let shape = Shape { client: api, upstream: api, include_usage: true, ..shape };
+    let mut shape = Shape { client: api, upstream: api, include_usage: true, ..shape };
     let mut calls = Calls::default();
     for (name, called) in asked.tools.iter() {
+        if way == ResponsesMode::Chat {
+            shape.functions.push(name.to_owned());
+        }
         let custom = called.kind == ToolKind::Custom;
         let (namespace, own) = (called.namespace.clone(), called.name.clone());
         calls.keep(name.to_owned(), NameMeaning { namespace, name: own, custom });

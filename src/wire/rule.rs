@@ -85,6 +85,12 @@ rules! {
     ToolSecond = "tool_second",
     /// Arguments came as a JSON value instead of a string (2.5 rule 6).
     ToolArguments = "tool_arguments",
+    /// A tool call's arguments are no JSON; they pass as the model wrote them (2.5 rule 14).
+    ToolArgumentsInvalid = "tool_arguments_invalid",
+    /// A tool call's name has markup in it, such as `</think>`; it passes as it is (2.5 rule 14).
+    ToolNameMarkup = "tool_name_markup",
+    /// A tool call's name is that of no tool in the request; it passes as it is (2.5 rule 14).
+    ToolUnknown = "tool_unknown",
     /// Arguments that were sent a second time after they were complete.
     ToolArgumentsResent = "tool_arguments_resent",
     /// Logprobs were completed or brought into order (2.2).

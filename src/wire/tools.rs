@@ -210,6 +210,16 @@ impl Tools {
         Self(all.iter().filter_map(|tool| Tool::read(tool.get())).collect())
     }
 
+    /// Returns the names of the functions in the `tools` of a chat request, without a look at their parameters.
+    pub fn names_in(tools: &str) -> Vec<String> {
+        let all = json::read::<Vec<Raw<'_>>>(tools).unwrap_or_default();
+        let name = |tool: &Raw<'_>| {
+            let function = json::raw_member(tool.get(), "function");
+            json::member(function.map_or(tool.get(), Raw::get), "name")
+        };
+        all.iter().filter_map(name).collect()
+    }
+
     /// Returns true if the request offers no function.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -157,6 +157,9 @@ fn is_behind(rule: Rule, effect: &Effect) -> bool {
         | Rule::DoneAdded
         | Rule::AfterDone
         | Rule::EventDropped
-        | Rule::ItemLate => false,
+        | Rule::ItemLate
+        | Rule::ToolArgumentsInvalid
+        | Rule::ToolNameMarkup
+        | Rule::ToolUnknown => false,
     }
 }

@@ -137,6 +137,23 @@ impl Calls {
         }
     }
 
+    /// Counts what a client has to know of calls that pass as the engine sent them: arguments that have ended and are no
+    /// JSON, and names that are no tool's (2.5 rule 14). `offered`: names of the request's functions; empty if unknown.
+    pub(super) fn count_invalid(&self, offered: &[String], custom: &[String], tally: &mut Tally) {
+        for call in self.all.iter().filter(|call| call.started.is_some()) {
+            let Call { name, arguments, kind, .. } = call;
+            let is_invalid = !arguments.is_complete() && !arguments.is_open() && !arguments.is_absent();
+            tally.add(Rule::ToolArgumentsInvalid, u32::from(is_invalid && *kind == ToolKind::Function));
+            let name = name.as_deref().unwrap_or_default();
+            let is_unknown = !offered.iter().chain(custom).any(|known| known == name);
+            if name.contains(['<', '>']) && is_unknown {
+                tally.count(Rule::ToolNameMarkup);
+            } else if !offered.is_empty() && is_unknown {
+                tally.count(Rule::ToolUnknown);
+            }
+        }
+    }
+
     /// Returns the arguments of the last call, if it is one of a function.
     pub(super) fn last_arguments(&self) -> Option<&Arguments> {
         let last = self.all.iter().max_by_key(|call| call.started)?;

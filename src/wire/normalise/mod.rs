@@ -575,6 +575,7 @@ impl Normaliser {
         self.pass_held(held.choice, to);
         let Some(choice) = self.choices.get_mut(held.choice as usize) else { return };
         let Self { shape, usage, tally, .. } = self;
+        choice.calls.count_invalid(&shape.functions, &shape.custom_tools, tally);
         let reason = finish::canonical(held.reason, &choice.calls, shape, usage.as_ref(), tally);
         choice.finished = Some(reason);
         // Only the last call may be cut.

@@ -505,3 +505,47 @@ async fn fault_u36_names_that_change() {
         assert!(!got.contains("10.0.0.7") && !got.contains("secret"), "{got:.2000}");
     }
 }
+
+/// Calls that the API permits although no client can run them: they pass as they are, and each kind is counted (wire-format
+/// 2.5 rule 14; reports engines-127, 206, 437).
+#[tokio::test]
+async fn calls_that_no_client_can_run_are_counted() {
+    for (name, arguments, rule) in [
+        ("shell", "}!}!", "tool_arguments_invalid"),
+        ("shell", "{'command': 'ls'}", "tool_arguments_invalid"),
+        ("shell</think>", "{}", "tool_name_markup"),
+        ("get_time</tool_call><tool_call>shell", "{}", "tool_name_markup"),
+        ("shel", "{}", "tool_unknown"),
+    ] {
+        let function =
+            format!(r#""function":{{"name":{},"arguments":{}}}"#, json_string(name), json_string(arguments));
+        let entry = format!(r#""index":0,"id":"call_1","type":"function",{function}"#);
+        let chunks = [call(&entry), finish("tool_calls")];
+        let script =
+            chunks.iter().fold(Script::new().head_sse(), |script, chunk| script.ev(chunk)).done().end();
+        let world = World::start_as(Engine::script(script).await, "vllm", Setup::new()).await;
+        let schema = r#"{"type":"object","properties":{}}"#;
+        for request in [
+            Request::chat(format!(
+                r#"{{"model":"m","stream":true,"messages":[{{"role":"user","content":"a"}}],"tools":[{{"type":"function","function":{{"name":"shell","parameters":{schema}}}}}]}}"#
+            )),
+            Request::post(
+                "/v1/responses",
+                format!(
+                    r#"{{"model":"m","stream":true,"input":"a","tools":[{{"type":"function","name":"shell","parameters":{schema}}}]}}"#
+                ),
+            ),
+        ] {
+            let answer = world.ask(&request).await;
+            let passed = json_string(name);
+            assert!(answer.text().contains(&format!("\"name\":{passed}")), "{}", answer.text());
+            let passed = json_string(arguments);
+            assert!(answer.text().contains(&format!("\"arguments\":{passed}")), "{}", answer.text());
+        }
+        let counted = format!("samewire_rewrites_total{{engine=\"vllm\",rule=\"{rule}\"}}");
+        world.samewire.metric_becomes(&counted, 2).await;
+        let metrics = world.samewire.admin("/metrics").await.text().to_owned();
+        assert_eq!(metrics.matches("rule=\"tool_unknown").count(), usize::from(rule == "tool_unknown"));
+        world.end().await;
+    }
+}
