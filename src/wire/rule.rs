@@ -51,6 +51,8 @@ rules! {
     RoleContent = "role_content",
     /// Reasoning came under another name (2.4).
     ReasoningName = "reasoning_name",
+    /// Content came as a list of parts (2.3 rule 11).
+    ContentParts = "content_parts",
     /// Reasoning that was the whole of an answer became its text (`promote_reasoning`).
     ReasoningPromoted = "reasoning_promoted",
     /// One engine chunk became several frames (2.3 rule 3).

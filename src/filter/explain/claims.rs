@@ -122,6 +122,7 @@ fn is_behind(rule: Rule, effect: &Effect) -> bool {
         Rule::Role => last == "role",
         Rule::RoleContent => effect.kind == Kind::Dropped && last == "content",
         Rule::ReasoningName => is_reasoning,
+        Rule::ContentParts => effect.kind != Kind::Split && (is_reasoning || path.starts_with("content")),
         Rule::ReasoningPromoted => is_reasoning || last == "content",
         Rule::FinishMerged | Rule::Split => effect.kind == Kind::Split,
         Rule::FinishRepeated

@@ -3,6 +3,7 @@
 //! Evidence: fixtures `vllm/*` (reasoning, null and empty keys beside each other) and `sglang/*` (two chunk shapes
 //! in one stream); older names from engines A.
 
+use super::parts::Parts;
 use super::{Choice, ChoiceEmitter, Unreadable, is_natural_stop};
 use crate::json::{Few, Raw, Text, object, read, write_compact};
 use crate::wire::event::{self, PartName, ToolEntry, ToolKind};
@@ -13,7 +14,7 @@ object! {
     /// Delta of a chunk or message of a whole object, under all known names of its keys.
     pub(super) struct Delta<'a> {
         role: Text<'a> = "role",
-        content: Text<'a> = "content",
+        content: Raw<'a> = "content",
         reasoning_content: Text<'a> = "reasoning_content",
         reasoning: Raw<'a> = "reasoning",
         thinking: Text<'a> = "thinking",
@@ -52,8 +53,12 @@ object! {
     }
 }
 
+/// Name of a list that repeats the reasoning in parts, or has it alone. It may hold more than text (signatures,
+/// encrypted content), so it stays an unknown field.
+const REASONING_DETAILS: &str = "reasoning_details";
+
 /// Emits the content of the choice's delta or message in canonical order (wire-format 2.3 rule 3). Fails if
-/// reasoning has the wrong type.
+/// content or reasoning has the wrong type.
 pub(super) fn pieces<'a>(
     choice: &mut Choice<'a>,
     emitter: &mut ChoiceEmitter<'a, '_>,
@@ -67,10 +72,12 @@ pub(super) fn pieces<'a>(
             part.into_iter().for_each(|part| delta.rest.keep(key.into(), part));
         }
     }
+    let parts = delta.parts(emitter)?;
     emitter.attach_delta_riders(delta);
-    let reasoning = delta.reasoning_text_of(emitter)?;
+    let content = delta.content.and_then(Text::of).or_else(|| parts.text());
+    let reasoning = delta.reasoning_text_of(&parts, emitter)?;
     let may_promote = may_promote && delta.has_only_text();
-    let promoted = reasoning.filter(|_| may_promote && delta.content.is_none_or(|text| text.is_empty()));
+    let promoted = reasoning.filter(|_| may_promote && content.is_none_or(|text| text.is_empty()));
     if may_promote && reasoning.is_none() {
         emitter.to.only_text(emitter.choice);
     }
@@ -80,7 +87,7 @@ pub(super) fn pieces<'a>(
             emitter.emit_text(reasoning.filter(|_| !emitter.reading.hide_reasoning), event::Delta::Reasoning)
         }
     }
-    match promoted.or(delta.content) {
+    match promoted.or(content) {
         Some(content) if content.is_empty() && whole => emitter.emit_part(PartName::EmptyContent, None),
         content => emitter.emit_text(content, event::Delta::Content),
     }
@@ -99,7 +106,7 @@ pub(super) fn pieces<'a>(
             emitter.emit(event::Delta::FunctionCall { name, arguments });
         }
     }
-    if delta.role.is_some() && delta.content.is_some_and(|content| content.is_empty()) {
+    if delta.role.is_some() && content.is_some_and(|content| content.is_empty()) {
         emitter.to.count_rule(Rule::RoleContent);
     }
     Ok(())
@@ -116,8 +123,9 @@ impl<'a> Delta<'a> {
 
     /// Returns true if it has no members at all.
     pub(super) fn is_blank(&self) -> bool {
-        let texts = [self.role, self.content, self.reasoning_content, self.thinking, self.reasoning_text];
+        let texts = [self.role, self.reasoning_content, self.thinking, self.reasoning_text];
         texts.iter().all(Option::is_none)
+            && self.content.is_none()
             && self.refusal.is_none()
             && self.reasoning.is_none()
             && self.tool_calls.is_none()
@@ -126,9 +134,29 @@ impl<'a> Delta<'a> {
             && self.rest.is_empty()
     }
 
+    /// Returns the texts that come in lists of parts. Removes the details of reasoning that the client does not get.
+    /// Fails if `content` is neither text nor a list of parts.
+    fn parts(&mut self, emitter: &mut ChoiceEmitter<'a, '_>) -> Result<Parts, Unreadable> {
+        let list = self.content.filter(|raw| Text::of(*raw).is_none());
+        let mut parts = list.map(|list| Parts::of_content(list, emitter.to)).transpose()?.unwrap_or_default();
+        let details = self.rest.iter().filter(|(key, _)| *key == REASONING_DETAILS).last();
+        parts.add_details(details.map(|(_, raw)| raw));
+        if emitter.reading.hide_reasoning {
+            self.rest.take(REASONING_DETAILS);
+        }
+        Ok(parts)
+    }
+
     /// Returns the reasoning text: that of the first non-empty name in the order of wire-format 2.4. Copies under
     /// other names are ignored. Fails if `reasoning` is neither text nor an object.
-    fn reasoning_text_of(&self, emitter: &mut ChoiceEmitter<'a, '_>) -> Result<Option<Text<'a>>, Unreadable> {
+    fn reasoning_text_of<'p>(
+        &self,
+        parts: &'p Parts,
+        emitter: &mut ChoiceEmitter<'a, '_>,
+    ) -> Result<Option<Text<'p>>, Unreadable>
+    where
+        'a: 'p,
+    {
         let object: ReasoningBody<'_>;
         let (text, content) = match self.reasoning {
             Some(raw) => match Text::of(raw) {
@@ -140,7 +168,8 @@ impl<'a> Delta<'a> {
             },
             None => (None, None),
         };
-        let names = [self.reasoning_content, text, content, self.thinking, self.reasoning_text];
+        let names =
+            [self.reasoning_content, text, content, self.thinking, self.reasoning_text, parts.reasoning()];
         let found = names.iter().flatten().find(|text| !text.is_empty()).copied();
         if found.is_some() && self.reasoning_content.is_none_or(|text| text.is_empty()) {
             emitter.to.count_rule(Rule::ReasoningName);

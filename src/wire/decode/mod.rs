@@ -8,6 +8,7 @@ mod checked;
 mod completions;
 mod members;
 mod messages;
+mod parts;
 mod responses;
 
 use super::event::{
@@ -309,7 +310,7 @@ impl<'a> ChoiceEmitter<'a, '_> {
     }
 
     /// Emits text, unless it is empty.
-    fn emit_text(&mut self, text: Option<Text<'a>>, delta: impl FnOnce(Text<'a>) -> Delta<'a>) {
+    fn emit_text<'t>(&mut self, text: Option<Text<'t>>, delta: impl FnOnce(Text<'t>) -> Delta<'t>) {
         if let Some(text) = text.filter(|text| !text.is_empty()) {
             self.emit(delta(text));
         }

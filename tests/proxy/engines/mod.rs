@@ -3,6 +3,7 @@
 mod answers;
 mod cuts;
 mod detection;
+mod dialects;
 mod disclosure;
 mod errors;
 mod fan_out;

@@ -169,8 +169,20 @@ impl AnswerContent {
 
 impl ChoiceContent {
     fn delta(&mut self, delta: &Value, whole: bool) {
+        let is_thought = |part: &&Value| part["type"] == "thinking";
+        let parts = || delta["content"].as_array().into_iter().flatten();
         self.content.push_str(delta["content"].as_str().unwrap_or_default());
-        self.reasoning.push_str(reasoning(delta));
+        self.content
+            .extend(parts().filter(|part| !is_thought(part)).filter_map(|part| part["text"].as_str()));
+        let thoughts = parts().filter(is_thought).filter_map(|part| part["thinking"].as_array()).flatten();
+        let details = delta["reasoning_details"].as_array().into_iter().flatten();
+        let later = [
+            thoughts.filter_map(|part| part["text"].as_str()).collect::<String>(),
+            details.filter_map(|part| part["text"].as_str().or_else(|| part["summary"].as_str())).collect(),
+        ];
+        let later = later.iter().map(String::as_str);
+        let reasoning = std::iter::once(reasoning(delta)).chain(later).find(|text| !text.is_empty());
+        self.reasoning.push_str(reasoning.unwrap_or_default());
         self.refusal.push_str(delta["refusal"].as_str().unwrap_or_default());
         let function = &delta["function_call"];
         self.function.0.push_str(function["name"].as_str().unwrap_or_default());

@@ -238,7 +238,11 @@ fn entry(case: &Case, choice: &Json) -> Option<Entry> {
                     "function_call",
                     "tool_calls",
                 ];
-                let unknown = unknown(&delta, &known);
+                let mut unknown = unknown(&delta, &known);
+                // Details of reasoning may hold more than text, so they are also an unknown member.
+                if super::option(case, "reasoning_field") == "none" {
+                    unknown.retain(|(key, _)| key != "reasoning_details");
+                }
                 if !unknown.is_empty() {
                     collected.push((place.to_owned(), object_text(&unknown)));
                 }
@@ -268,8 +272,11 @@ fn entry(case: &Case, choice: &Json) -> Option<Entry> {
 
 fn read_delta(entry: &mut Entry, delta: &Json) -> Option<()> {
     delta.members()?;
-    entry.reasoning = reasoning(delta)?;
-    entry.content = text(delta, "content")?;
+    let (content, thoughts) = content(delta)?;
+    let said = reasoning(delta)?;
+    entry.reasoning =
+        [said, thoughts, details(delta)].into_iter().find(|text| !text.is_empty()).unwrap_or_default();
+    entry.content = content;
     entry.refusal = text(delta, "refusal")?;
     if let Some(list) = delta.get("tool_calls") {
         for call in list.items()? {
@@ -288,6 +295,44 @@ fn read_delta(entry: &mut Entry, delta: &Json) -> Option<()> {
     entry.annotations = delta.get("annotations").map(|list| list.compact());
     entry.audio = delta.get("audio").map(|audio| audio.compact());
     Some(())
+}
+
+/// Returns content and the reasoning in it: a text, or the texts of a list of parts (2.3 rule 11).
+fn content(delta: &Json) -> Option<(Option<String>, String)> {
+    let Some(list) = delta.get("content").and_then(|content| content.items()) else {
+        return Some((text(delta, "content")?, String::new()));
+    };
+    let (mut content, mut reasoning) = (String::new(), String::new());
+    for part in list {
+        part.members()?;
+        let kind = part.get("type").and_then(|kind| kind.string()).unwrap_or_default();
+        let text = texts(&part, "text");
+        if ["thinking", "reasoning"].contains(&kind.as_str()) {
+            reasoning.push_str(&texts(&part, "thinking"));
+            reasoning.push_str(&text);
+        } else if part.get("text").and_then(|text| text.string()).is_some() {
+            content.push_str(&text);
+        }
+    }
+    Some((Some(content).filter(|text| !text.is_empty()), reasoning))
+}
+
+/// Returns the texts of `reasoning_details`; nothing if the list is unreadable.
+fn details(delta: &Json) -> String {
+    let list = delta.get("reasoning_details").and_then(|list| list.items()).unwrap_or_default();
+    if list.iter().any(|part| part.members().is_none()) {
+        return String::new();
+    }
+    let said = list.iter().flat_map(|part| [part.get("text"), part.get("summary")]);
+    said.flatten().filter_map(|text| text.string()).collect()
+}
+
+/// Returns a member that is a text, or a list of objects with texts; nothing for any other value.
+fn texts(part: &Json, key: &str) -> String {
+    let Some(value) = part.get(key) else { return String::new() };
+    let list = value.items().filter(|list| list.iter().all(|part| part.members().is_some()));
+    let of_list = || list.unwrap_or_default().iter().filter_map(|part| part.get("text")?.string()).collect();
+    value.string().unwrap_or_else(of_list)
 }
 
 /// Returns the first reasoning member that has text (2.4).

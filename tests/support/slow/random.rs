@@ -378,6 +378,13 @@ fn text_step(chat: bool) -> BoxedStrategy<Step> {
         .prop_map(|(a, b)| step(vec![format!("\"thinking\":{a}"), format!("\"reasoning\":{b}")]));
     let object = (select(vec!["text", "content"]), literal())
         .prop_map(|(key, text)| step(vec![format!("\"reasoning\":{{\"{key}\":{text}}}")]));
+    let listed = (literal(), literal()).prop_map(|(a, b)| step(vec![parts(&a, &b)]));
+    let details = (literal(), any::<bool>()).prop_map(|(text, repeats)| {
+        let entry = format!("{{\"type\":\"reasoning.text\",\"text\":{text},\"index\":0}}");
+        let details = format!("\"reasoning_details\":[{entry},{{\"type\":\"reasoning.encrypted\"}}]");
+        let again = if repeats { vec![format!("\"reasoning\":{text}")] } else { Vec::new() };
+        step([again, vec![details]].concat())
+    });
     let boundary = (member("content"), member("reasoning"))
         .prop_map(|(content, reasoning)| step(vec![content, reasoning]));
     let refusal = member("refusal").prop_map(|refusal| step(vec![refusal]));
@@ -396,12 +403,22 @@ fn text_step(chat: bool) -> BoxedStrategy<Step> {
         1 => both,
         1 => differ,
         1 => object,
+        1 => listed,
+        1 => details,
         1 => boundary,
         1 => refusal,
         1 => extra,
         3 => empty_step(),
     ]
     .boxed()
+}
+
+/// Returns content as a list of parts with this reasoning and this text, both in JSON spelling.
+fn parts(reasoning: &str, text: &str) -> String {
+    let thinking =
+        format!("{{\"type\":\"thinking\",\"thinking\":[{{\"type\":\"text\",\"text\":{reasoning}}}]}}");
+    let reference = "{\"type\":\"reference\",\"reference_ids\":[1]}";
+    format!("\"content\":[{thinking},{reference},{{\"type\":\"text\",\"text\":{text}}}]")
 }
 
 fn empty_step() -> impl Strategy<Value = Step> {
@@ -412,6 +429,7 @@ fn empty_step() -> impl Strategy<Value = Step> {
         &[r#""reasoning_content":"""#, r#""content":"""#],
         &[r#""content":"""#, r#""tool_calls":[]"#],
         &[r#""reasoning_content":null"#],
+        &[r#""content":[]"#, r#""reasoning_details":[]"#],
     ];
     let given =
         select(shapes).prop_map(|members| step(members.iter().map(|member| (*member).to_owned()).collect()));
@@ -1154,6 +1172,7 @@ fn whole_choice(chat: bool) -> impl Strategy<Value = WholeChoice> {
         4 => literal().prop_map(|text| format!("\"content\":{text}")),
         1 => Just("\"content\":null".to_owned()),
         1 => Just("\"content\":\"\"".to_owned()),
+        1 => (literal(), literal()).prop_map(|(a, b)| parts(&a, &b)),
     ];
     let reasoning = prop_oneof![
         2 => Just("\"reasoning_content\":null".to_owned()),
@@ -1177,6 +1196,7 @@ fn whole_choice(chat: bool) -> impl Strategy<Value = WholeChoice> {
         vec![],
         vec![r#""annotations":null"#, r#""audio":null"#, r#""function_call":null"#],
         vec![r#""annotations":[{"type":"url_citation", "n":1.0}]"#],
+        vec![r#""reasoning_details":[{"type":"reasoning.summary", "summary":"Short"}]"#],
         vec![r#""function_call":{"name":"old","arguments":"{}"}"#, r#""odd":{"b":1,"a":2}"#],
     ]);
     let finish =

@@ -1,0 +1,101 @@
+//! Services that speak Chat Completions in a dialect of their own. Clients of all three APIs get the same from them as
+//! from anybody else.
+
+use crate::sim::{Engine, Request, Script, Setup, World};
+use serde_json::{Value, json};
+
+/// Returns the same question in each API, as a stream or whole.
+fn questions(stream: bool) -> [Request; 3] {
+    let user = json!([{"role": "user", "content": "hi"}]);
+    let thinking = json!({"type": "enabled", "budget_tokens": 1024});
+    [
+        ("/v1/chat/completions", json!({"model": "m", "messages": user, "stream": stream})),
+        ("/v1/responses", json!({"model": "m", "input": "hi", "stream": stream})),
+        (
+            "/v1/messages",
+            json!({"model": "m", "max_tokens": 2048, "thinking": thinking, "messages": user, "stream": stream}),
+        ),
+    ]
+    .map(|(path, body)| Request::post(path, body.to_string()))
+}
+
+/// Returns the reasoning and the text of an answer of any of the APIs, streamed or whole.
+fn told(answer: &str) -> (String, String) {
+    let (mut reasoning, mut text) = (String::new(), String::new());
+    let mut add = |thought: &Value, said: &Value| {
+        reasoning.push_str(thought.as_str().unwrap_or_default());
+        text.push_str(said.as_str().unwrap_or_default());
+    };
+    let data = answer.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+    for frame in data.filter_map(|data| serde_json::from_str::<Value>(data).ok()) {
+        for holder in [&frame["choices"][0]["delta"], &frame["choices"][0]["message"]] {
+            add(&holder["reasoning"], &holder["content"]);
+        }
+        match frame["type"].as_str().unwrap_or_default() {
+            "response.reasoning_text.delta" => add(&frame["delta"], &Value::Null),
+            "response.output_text.delta" => add(&Value::Null, &frame["delta"]),
+            "content_block_delta" => add(&frame["delta"]["thinking"], &frame["delta"]["text"]),
+            _ => {}
+        }
+        for block in frame["content"].as_array().into_iter().flatten() {
+            add(&block["thinking"], &block["text"]);
+        }
+        for item in frame["output"].as_array().into_iter().flatten() {
+            let part = &item["content"][0]["text"];
+            let (thought, said) =
+                if item["type"] == "reasoning" { (part, &Value::Null) } else { (&Value::Null, part) };
+            add(thought, said);
+        }
+    }
+    (reasoning, text)
+}
+
+/// Returns the script of an answer whose messages are these, as a stream or, of the first alone, whole.
+fn script(messages: &[Value], finish: &str, stream: bool) -> Script {
+    let envelope = |object: &str, choice: Value| {
+        json!({"id": "chatcmpl-1", "object": object, "created": 1, "model": "m", "choices": [choice]})
+            .to_string()
+    };
+    if !stream {
+        let choice = json!({"index": 0, "message": messages[0], "finish_reason": finish});
+        return Script::new().json("200 OK", &envelope("chat.completion", choice));
+    }
+    let mut script = Script::new().head_sse();
+    for delta in messages {
+        let choice = json!({"index": 0, "delta": delta, "finish_reason": null});
+        script = script.ev(&envelope("chat.completion.chunk", choice));
+    }
+    let end = json!({"index": 0, "delta": {}, "finish_reason": finish});
+    script.ev(&envelope("chat.completion.chunk", end)).done().end()
+}
+
+#[tokio::test]
+async fn texts_in_lists_of_parts() {
+    // Mistral's parts (microsoft/agent-framework#6978), and MiniMax's details (BerriAI/litellm#31890), also beside
+    // the same reasoning under a name of its own.
+    let parts = json!([
+        {"type": "thinking", "thinking": [{"type": "text", "text": "I think."}], "closed": true},
+        {"type": "reference", "reference_ids": [1]},
+        {"type": "text", "text": "Hel"},
+        {"type": "text", "text": "lo!"},
+    ]);
+    let details = json!([{"type": "reasoning.text", "text": "I think.", "index": 0}]);
+    let rows = [
+        vec![json!({"role": "assistant", "content": parts})],
+        vec![json!({"role": "assistant", "content": "Hello!", "reasoning_details": details})],
+        vec![json!({"content": "Hello!", "reasoning": "I think.", "reasoning_details": details})],
+    ];
+    for stream in [true, false] {
+        for messages in rows.clone() {
+            let what = format!("{messages:?}");
+            let engine = Engine::answering(move |_| script(&messages, "stop", stream)).await;
+            let world = World::start(engine, Setup::new()).await;
+            for question in questions(stream) {
+                let answer = world.ask(&question).await;
+                let expected = ("I think.".to_owned(), "Hello!".to_owned());
+                assert_eq!(told(answer.text()), expected, "{what}: {}", answer.text());
+            }
+            world.end().await;
+        }
+    }
+}
