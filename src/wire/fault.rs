@@ -82,7 +82,7 @@ faults! {
     /// Answer ended before it was complete: no finish, or no end of the stream.
     Incomplete = 502 "server_error" Some("upstream_incomplete"), "Upstream connection closed before the answer was complete (stream ended without finish_reason).";
     /// Event that is not valid JSON, or does not fit the API.
-    InvalidEvent = 502 "server_error" Some("upstream_invalid_event"), "Server error: the upstream engine sent an event that is not valid JSON.";
+    InvalidEvent = 502 "server_error" Some("upstream_invalid_event"), "Server error: the upstream engine sent an event that cannot be read.";
     /// Tool call without a function name in the engine's answer.
     InvalidToolCall = 502 "server_error" Some("upstream_invalid_tool_call"), "Server error: the upstream engine sent a tool call without a function name.";
 

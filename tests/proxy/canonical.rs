@@ -22,7 +22,7 @@ pub const ABORTED: (&str, &str) =
 
 /// Error code and message for an event that cannot be parsed.
 pub const INVALID_EVENT: (&str, &str) =
-    ("upstream_invalid_event", "Server error: the upstream engine sent an event that is not valid JSON.");
+    ("upstream_invalid_event", "Server error: the upstream engine sent an event that cannot be read.");
 
 impl Canonical {
     /// Starts a stream for a client that did not request usage.

@@ -780,7 +780,7 @@ mod tests {
         to.lines
     }
 
-    pub(super) const INVALID: &str = r#"fail 502 upstream_invalid_event "Server error: the upstream engine sent an event that is not valid JSON.""#;
+    pub(super) const INVALID: &str = r#"fail 502 upstream_invalid_event "Server error: the upstream engine sent an event that cannot be read.""#;
     /// Usage with every member that the format has.
     const USAGE: &str = r#""usage":{"prompt_tokens":1,"completion_tokens":3,"total_tokens":4,"prompt_tokens_details":{},"completion_tokens_details":{}}"#;
     const COUNTED: &str = "usage prompt=1 completion=3 total=4 cached=0 reasoning=0";

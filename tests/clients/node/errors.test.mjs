@@ -86,7 +86,7 @@ const MIDDLE = {
   reset: ['upstream_incomplete', INCOMPLETE],
   'no-finish': ['upstream_incomplete', INCOMPLETE],
   'no-finish-done': ['upstream_incomplete', INCOMPLETE],
-  garbage: ['upstream_invalid_event', 'Server error: the upstream engine sent an event that is not valid JSON.'],
+  garbage: ['upstream_invalid_event', 'Server error: the upstream engine sent an event that cannot be read.'],
 };
 
 describe('in the stream', () => {

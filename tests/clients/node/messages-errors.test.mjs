@@ -24,7 +24,7 @@ const MIDDLE = {
   reset: ['api_error', 'upstream_incomplete', INCOMPLETE],
   'no-finish': ['api_error', 'upstream_incomplete', INCOMPLETE],
   'no-finish-done': ['api_error', 'upstream_incomplete', INCOMPLETE],
-  garbage: ['api_error', 'upstream_invalid_event', 'Server error: the upstream engine sent an event that is not valid JSON.'],
+  garbage: ['api_error', 'upstream_invalid_event', 'Server error: the upstream engine sent an event that cannot be read.'],
 };
 
 for (const [shape, base] of Object.entries(BASES)) {

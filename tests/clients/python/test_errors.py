@@ -125,7 +125,7 @@ MIDDLE: dict[str, tuple[str, str, Optional[str]]] = {
     "reset": ("server_error", "upstream_incomplete", INCOMPLETE),
     "no-finish": ("server_error", "upstream_incomplete", INCOMPLETE),
     "no-finish-done": ("server_error", "upstream_incomplete", INCOMPLETE),
-    "garbage": ("server_error", "upstream_invalid_event", "Server error: the upstream engine sent an event that is not valid JSON."),
+    "garbage": ("server_error", "upstream_invalid_event", "Server error: the upstream engine sent an event that cannot be read."),
 }
 
 

@@ -153,7 +153,7 @@ MIDDLE: dict[str, tuple[str, Optional[str], str]] = {
     "reset": ("api_error", "upstream_incomplete", INCOMPLETE),
     "no-finish": ("api_error", "upstream_incomplete", INCOMPLETE),
     "no-finish-done": ("api_error", "upstream_incomplete", INCOMPLETE),
-    "garbage": ("api_error", "upstream_invalid_event", "Server error: the upstream engine sent an event that is not valid JSON."),
+    "garbage": ("api_error", "upstream_invalid_event", "Server error: the upstream engine sent an event that cannot be read."),
 }
 
 

@@ -32,7 +32,7 @@ impl Failure {
 
     pub fn invalid_event() -> Self {
         Self::own(
-            "Server error: the upstream engine sent an event that is not valid JSON.",
+            "Server error: the upstream engine sent an event that cannot be read.",
             "upstream_invalid_event",
         )
     }
