@@ -594,28 +594,36 @@ fn read_finish(raw: Option<Raw<'_>>) -> Result<(FinishWord, &'static [Rule]), Un
         }
     };
     let decoded = word.decoded();
-    let (reason, rules): (_, &[Rule]) = match decoded.as_ref() {
+    let lower = decoded.to_ascii_lowercase();
+    let known = match lower.as_str() {
         "" => return Ok((FinishWord::No, &[])),
-        "stop" => (Reason::Stop, &[]),
-        "length" => (Reason::Length, &[]),
-        "tool_calls" => (Reason::ToolCalls, &[]),
-        "function_call" => (Reason::FunctionCall, &[]),
-        "content_filter" => (Reason::ContentFilter, &[]),
-        "abort" | "aborted" | "error" | "cancelled" | "canceled" | "unknown" => {
+        "abort" | "aborted" | "cancelled" | "canceled" | "unknown" | "insufficient_system_resource" => {
             return Ok((FinishWord::Aborted, OTHER));
         }
-        "max_tokens"
+        // Words such as `network_error` name a failure.
+        word if word.ends_with("error") => return Ok((FinishWord::Aborted, OTHER)),
+        "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" | "stop_token" | "stop_str" | "complete" => {
+            Some(Reason::Stop)
+        }
+        "length"
+        | "max_tokens"
         | "max_new_tokens"
         | "model_length"
-        | "MAX_TOKENS"
         | "model_context_window_exceeded"
+        // vLLM cuts an answer that repeats itself.
+        | "repetition"
         // The turn is to be continued, so it must not look finished.
-        | "pause_turn" => (Reason::Length, OTHER),
-        "tool_call" | "tool_use" => (Reason::ToolCalls, OTHER),
-        "content-filter" | "safety" | "SAFETY" | "refusal" => (Reason::ContentFilter, OTHER),
-        "eos" | "eos_token" | "end_turn" | "stop_sequence" | "stop_token" | "stop_str" | "complete"
-        | "COMPLETE" | "repetition" => (Reason::Stop, OTHER),
-        _ => (Reason::Stop, &[Rule::FinishWord, Rule::FinishUnknown]),
+        | "pause_turn" => Some(Reason::Length),
+        "tool_calls" | "tool_call" | "tool_use" => Some(Reason::ToolCalls),
+        "function_call" => Some(Reason::FunctionCall),
+        "content_filter" | "content-filter" | "safety" | "sensitive" | "refusal" => Some(Reason::ContentFilter),
+        _ => None,
+    };
+    let reason = known.unwrap_or(Reason::Stop);
+    let rules: &[Rule] = match known {
+        Some(reason) if reason.as_str() == decoded => &[],
+        Some(_) => OTHER,
+        None => &[Rule::FinishWord, Rule::FinishUnknown],
     };
     Ok((FinishWord::Finish(reason), rules))
 }

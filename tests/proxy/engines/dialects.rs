@@ -99,3 +99,40 @@ async fn texts_in_lists_of_parts() {
         }
     }
 }
+
+/// A finish word that names a failure is an error to every client, one that names a limit or a filter no natural end.
+#[tokio::test]
+async fn finish_words_of_other_services() {
+    const FAILS: [&str; 3] = ["\"code\":\"upstream_aborted\"", "response.failed", "\"type\":\"error\""];
+    const FILTERED: [&str; 3] = [
+        "\"finish_reason\":\"content_filter\"",
+        "\"reason\":\"content_filter\"",
+        "\"stop_reason\":\"refusal\"",
+    ];
+    const CUT: [&str; 3] = [
+        "\"finish_reason\":\"length\"",
+        "\"reason\":\"max_output_tokens\"",
+        "\"stop_reason\":\"max_tokens\"",
+    ];
+    for (word, expected) in [
+        ("network_error", FAILS),
+        ("insufficient_system_resource", FAILS),
+        ("ERROR", FAILS),
+        ("sensitive", FILTERED),
+        ("repetition", CUT),
+    ] {
+        for stream in [true, false] {
+            let message = [json!({"role": "assistant", "content": "Half of"})];
+            let engine = Engine::answering(move |_| script(&message, word, stream)).await;
+            let world = World::start(engine, Setup::new().upstream_keys("engine = \"vllm\"")).await;
+            for (question, expected) in questions(stream).into_iter().zip(expected) {
+                let answer = world.ask(&question).await;
+                // A whole response that fails is an HTTP error.
+                let fails_whole = expected == "response.failed" && !stream;
+                let expected = if fails_whole { "upstream_aborted" } else { expected };
+                assert!(answer.text().contains(expected), "{word} {stream}: {}", answer.text());
+            }
+            world.end().await;
+        }
+    }
+}

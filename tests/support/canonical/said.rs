@@ -157,8 +157,9 @@ impl AnswerContent {
             } else {
                 said.delta(&choice["message"], true);
             }
-            const ABORTED: [&str; 6] = ["abort", "aborted", "error", "cancelled", "canceled", "unknown"];
-            if ABORTED.contains(&finish) {
+            const ABORTED: [&str; 6] =
+                ["abort", "aborted", "cancelled", "canceled", "unknown", "insufficient_system_resource"];
+            if ABORTED.contains(&finish) || finish.to_lowercase().ends_with("error") {
                 self.failed = true;
                 return;
             }

@@ -75,19 +75,9 @@ fn is_misfiled(choice: &Entry) -> bool {
 
 /// Returns true for finish reasons by which the model ended an answer by itself.
 fn ends_itself(word: &str) -> bool {
-    let words = [
-        "stop",
-        "eos",
-        "eos_token",
-        "end_turn",
-        "stop_sequence",
-        "stop_token",
-        "stop_str",
-        "complete",
-        "COMPLETE",
-        "repetition",
-    ];
-    words.contains(&word)
+    let words =
+        ["stop", "eos", "eos_token", "end_turn", "stop_sequence", "stop_token", "stop_str", "complete"];
+    words.contains(&word.to_ascii_lowercase().as_str())
 }
 
 /// Returns the events that an engine would have sent had it streamed this body.

@@ -374,12 +374,13 @@ enum FinishWord {
 
 impl FinishWord {
     fn of(text: &str) -> Self {
-        match text {
-            "length" | "max_tokens" | "max_new_tokens" | "model_length" | "MAX_TOKENS" => Self::Length,
+        match text.to_ascii_lowercase().as_str() {
+            "length" | "max_tokens" | "max_new_tokens" | "model_length" | "repetition" => Self::Length,
             "tool_calls" | "tool_call" | "tool_use" => Self::ToolCalls,
             "function_call" => Self::FunctionCall,
-            "content_filter" | "content-filter" | "safety" | "SAFETY" | "refusal" => Self::ContentFilter,
-            "abort" | "aborted" | "error" | "cancelled" | "canceled" | "unknown" => Self::Abort,
+            "content_filter" | "content-filter" | "safety" | "sensitive" | "refusal" => Self::ContentFilter,
+            "abort" | "aborted" | "cancelled" | "canceled" | "unknown" => Self::Abort,
+            word if word.ends_with("error") || word == "insufficient_system_resource" => Self::Abort,
             _ => Self::Stop,
         }
     }

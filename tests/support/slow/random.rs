@@ -378,13 +378,15 @@ fn text_step(chat: bool) -> BoxedStrategy<Step> {
         .prop_map(|(a, b)| step(vec![format!("\"thinking\":{a}"), format!("\"reasoning\":{b}")]));
     let object = (select(vec!["text", "content"]), literal())
         .prop_map(|(key, text)| step(vec![format!("\"reasoning\":{{\"{key}\":{text}}}")]));
-    let listed = (literal(), literal()).prop_map(|(a, b)| step(vec![parts(&a, &b)]));
-    let details = (literal(), any::<bool>()).prop_map(|(text, repeats)| {
-        let entry = format!("{{\"type\":\"reasoning.text\",\"text\":{text},\"index\":0}}");
-        let details = format!("\"reasoning_details\":[{entry},{{\"type\":\"reasoning.encrypted\"}}]");
-        let again = if repeats { vec![format!("\"reasoning\":{text}")] } else { Vec::new() };
-        step([again, vec![details]].concat())
-    });
+    let listed = (literal(), literal()).prop_map(|(a, b)| step(vec![parts(&a, &b)])).boxed();
+    let details = (literal(), any::<bool>())
+        .prop_map(|(text, repeats)| {
+            let entry = format!("{{\"type\":\"reasoning.text\",\"text\":{text},\"index\":0}}");
+            let details = format!("\"reasoning_details\":[{entry},{{\"type\":\"reasoning.encrypted\"}}]");
+            let again = if repeats { vec![format!("\"reasoning\":{text}")] } else { Vec::new() };
+            step([again, vec![details]].concat())
+        })
+        .boxed();
     let boundary = (member("content"), member("reasoning"))
         .prop_map(|(content, reasoning)| step(vec![content, reasoning]));
     let refusal = member("refusal").prop_map(|refusal| step(vec![refusal]));
@@ -470,8 +472,8 @@ struct Finish {
 fn finish() -> impl Strategy<Value = Finish> {
     let word = prop_oneof![
         8 => select(vec!["stop", "length", "tool_calls", "content_filter", "function_call"]),
-        2 => select(vec!["eos", "eos_token", "end_turn", "COMPLETE", "max_tokens", "MAX_TOKENS", "tool_use", "SAFETY", "repetition"]),
-        1 => select(vec!["abort", "error", "cancelled"]),
+        2 => select(vec!["eos", "eos_token", "end_turn", "COMPLETE", "max_tokens", "MAX_TOKENS", "tool_use", "SAFETY", "repetition", "sensitive"]),
+        1 => select(vec!["abort", "error", "cancelled", "network_error", "insufficient_system_resource", "Error"]),
     ];
     let stop = select(vec![
         "",
