@@ -227,9 +227,19 @@ impl Framer {
         } else if line.first() == Some(&b':') {
             found(FramerOutput::Comment);
         } else if let Some(name) = field(line, b"event") {
-            self.name.clear();
-            self.name.extend_from_slice(name.get(..NAME_LIMIT).unwrap_or(name));
+            self.set_name(name);
+        } else if let Some(value) = field(line, b"error").filter(|value| value.starts_with(b"{")) {
+            // llama.cpp writes an error as a field of its own instead of the data of an event.
+            if !self.has_data {
+                self.set_name(b"error");
+                self.add_data(value, lone, found);
+            }
         }
+    }
+
+    fn set_name(&mut self, name: &[u8]) {
+        self.name.clear();
+        self.name.extend_from_slice(name.get(..NAME_LIMIT).unwrap_or(name));
     }
 
     /// Appends a data line to the event's own buffer.
@@ -304,6 +314,7 @@ mod tests {
             (b"data: {a,\ndata: b}\n\n", vec!["{a,\nb}"]),
             (b"id: 1\nretry: 5\nfoo\ndata\n\n", vec![""]),
             (b"data: {a}\n\ndata: {cut", vec!["{a}"]),
+            (b"data: {a}\n\nerror: {b}\n\ndata: {c}\nerror: {d}\n\nerror: e\n\n", vec!["{a}", "!{b}", "{c}"]),
         ] {
             assert_eq!(frames(&[input]), expected);
             for cut in 0..=input.len() {

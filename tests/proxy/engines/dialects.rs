@@ -136,3 +136,23 @@ async fn finish_words_of_other_services() {
         }
     }
 }
+
+/// llama.cpp's error in a line `error:` (agentscope-ai/QwenPaw#3560) keeps its message.
+#[tokio::test]
+async fn errors_in_a_field_of_their_own() {
+    let said = "Failed to parse input at pos 61: <tool_call>";
+    let engine = Engine::answering(move |_| {
+        let choice = json!({"index": 0, "delta": {"content": "Half of"}, "finish_reason": null});
+        let chunk = json!({"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]});
+        let error = json!({"code": 500, "message": said, "type": "server_error"});
+        Script::new().head_sse().ev(&chunk.to_string()).chunk(format!("error: {error}\n\n")).end()
+    });
+    let setup = Setup::new().config("[wire]\nengine_errors = \"pass\"\n");
+    let world = World::start(engine.await, setup).await;
+    for question in questions(true) {
+        let answer = world.ask(&question).await;
+        assert_eq!(told(answer.text()).1, "Half of");
+        assert!(answer.text().contains(&format!("\"message\":\"{said}\"")), "{}", answer.text());
+    }
+    world.end().await;
+}

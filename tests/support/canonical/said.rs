@@ -125,7 +125,11 @@ pub fn data(input: &[u8]) -> Vec<(bool, String)> {
             let values = event.split('\n').filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             values.map(|value| value.strip_prefix(' ').unwrap_or(value).to_owned()).collect::<Vec<_>>()
         };
-        (field("event").last().is_some_and(|name| name == "error"), field("data"))
+        let (data, error) = (field("data"), field("error"));
+        if data.is_empty() && error.iter().any(|error| error.starts_with('{')) {
+            return (true, error);
+        }
+        (field("event").last().is_some_and(|name| name == "error"), data)
     };
     let mut found: Vec<_> = events.into_iter().map(lines).collect();
     let (error, rest) = lines(rest.trim_end_matches('\n'));

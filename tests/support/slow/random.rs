@@ -1005,7 +1005,7 @@ impl Framing {
         let mut text = String::new();
         for event in events {
             // Noise has lines of its own.
-            if event.starts_with("event:") {
+            if event.starts_with("event:") || event.starts_with("error:") {
                 text.push_str(&event);
             } else {
                 text.push_str(&format!("{}{}{event}\n\n", self.before, self.field));
@@ -1042,6 +1042,8 @@ const BAD_BYTE: char = '\u{10fffd}';
 enum Noise {
     Error(String),
     Named(String),
+    /// Error in a field of its own, as old builds of llama.cpp write it.
+    Field(String),
     /// Data that is not a JSON object.
     Nonsense(&'static str),
     /// JSON object with a wrong type in it.
@@ -1049,7 +1051,7 @@ enum Noise {
     Empty(&'static str),
 }
 
-fn noise() -> impl Strategy<Value = Noise> {
+fn noise() -> BoxedStrategy<Noise> {
     let named = prop_oneof![
         2 => error_text(),
         1 => Just("{\"message\":\"flat\",\"type\":\"RateLimitError\"}".to_owned()),
@@ -1083,12 +1085,14 @@ fn noise() -> impl Strategy<Value = Noise> {
     ]);
     prop_oneof![
         4 => error_text().prop_map(Noise::Error),
+        1 => error_text().prop_map(Noise::Field),
         1 => named.prop_map(Noise::Named),
         2 => nonsense.prop_map(Noise::Nonsense),
         2 => wrong.prop_map(Noise::Wrong),
         1 => beyond,
         3 => empty.prop_map(Noise::Empty),
     ]
+    .boxed()
 }
 
 impl Noise {
@@ -1096,6 +1100,7 @@ impl Noise {
         match self {
             Self::Error(text) => text.clone(),
             Self::Named(text) => format!("event: error\ndata: {text}\n\n"),
+            Self::Field(text) => format!("error: {text}\n\n"),
             // The format leaves open whether a wrong type is skipped like invalid JSON.
             Self::Wrong(_) if skipping => "nonsense".to_owned(),
             Self::Nonsense(text) | Self::Wrong(text) | Self::Empty(text) => (*text).to_owned(),

@@ -28,7 +28,7 @@ pub fn events(bytes: &[u8]) -> Vec<Event> {
             text.push(bad);
         }
     }
-    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    let text = with_named_errors(&text.replace("\r\n", "\n").replace('\r', "\n"));
 
     let dispatched = frame(&text);
     let mut all = frame(&format!("{text}\n\n"));
@@ -42,6 +42,21 @@ pub fn events(bytes: &[u8]) -> Vec<Event> {
     }
     let data = |data: String| if data.contains(bad) { None } else { Some(data) };
     all.into_iter().map(|(name, text)| Event { name, data: data(text) }).collect()
+}
+
+/// Spells an error that llama.cpp writes as a field of its own as the data of an event named `error`.
+fn with_named_errors(text: &str) -> String {
+    let event = |event: &str| {
+        let mut has_data = false;
+        let line = |line: &str| {
+            let value = ["error: {", "error:{"].iter().find_map(|start| line.strip_prefix(start));
+            let is_error = value.is_some() && !has_data;
+            has_data |= is_error || line == "data" || line.starts_with("data:");
+            if is_error { format!("event: error\ndata: {{{}", value.unwrap()) } else { line.to_owned() }
+        };
+        event.split('\n').map(line).collect::<Vec<_>>().join("\n")
+    };
+    text.split("\n\n").map(event).collect::<Vec<_>>().join("\n\n")
 }
 
 /// Returns name and data of every event that is followed by a blank line.
