@@ -282,7 +282,9 @@ impl MessagesDecoder {
         if self.reading.hide_reasoning {
             return;
         }
-        self.emit_text(block.thinking, Delta::Reasoning, to);
+        // Some proxies write the thinking of a delta under `text`.
+        let thinking = block.thinking.filter(|thinking| !thinking.is_empty()).or(block.text);
+        self.emit_text(thinking, Delta::Reasoning, to);
         self.emit_text(block.signature, |text| Delta::Sealed { text, late: false }, to);
     }
 

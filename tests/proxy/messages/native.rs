@@ -87,6 +87,25 @@ async fn the_engine_is_asked_as_it_was_asked_and_its_answer_repaired() {
     world.end().await;
 }
 
+/// Thinking in a delta that has it under `text`, the key of text deltas.
+#[tokio::test]
+async fn thinking_may_stand_under_the_key_of_text() {
+    let engine = Engine::answering(|_| {
+        let events = [
+            json!({"type": "message_start", "message": {"id": "1", "content": [], "model": "m", "usage": {"input_tokens": 9, "output_tokens": 0}}}),
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}}),
+            json!({"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "text": "Hm."}}),
+            json!({"type": "content_block_stop", "index": 0}),
+            json!({"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "Hi"}}),
+        ];
+        finished(events.iter().fold(Script::new().head_sse(), event)).end()
+    });
+    let world = World::start(engine.await, native()).await;
+    let content = &streamed(&world.ask(&stream("")).await)["content"];
+    assert_eq!((&content[0]["thinking"], &content[1]["text"]), (&json!("Hm."), &json!("Hi")), "{content}");
+    world.end().await;
+}
+
 #[tokio::test]
 async fn the_engine_is_told_its_own_name_of_the_model() {
     let models = "[[model]]\nname = \"m\"\naliases = [\"claude-*\"]\n";
