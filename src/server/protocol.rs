@@ -1,4 +1,4 @@
-//! Protocol of a request, OpenAI's or Anthropic's: the form of its errors, its headers and its keep-alive.
+//! Protocol of a request, OpenAI's (also as older clients of Responses know it) or Anthropic's: the form of its errors, its headers and its keep-alive.
 //!
 //! Takes: what the route and the headers say. Gives: the parts of a response in which the protocols differ. Never:
 //! reads an answer.
@@ -39,6 +39,9 @@ const LIMITS: [(&str, &str); 4] = [
 pub(super) enum Protocol {
     #[default]
     OpenAi,
+    /// OpenAI's, with the error code that the older description of the Responses API has for a used-up quota
+    /// (wire-format 3.4).
+    CodexLegacy,
     Anthropic,
 }
 
@@ -51,7 +54,7 @@ impl Protocol {
     /// Copies the client's key from Anthropic's header to `authorization`, unless that is there. Everything that reads
     /// keys then finds it.
     pub(super) fn unify_key(self, headers: &mut HeaderMap) {
-        if self == Self::OpenAi || headers.contains_key(AUTHORIZATION) {
+        if self != Self::Anthropic || headers.contains_key(AUTHORIZATION) {
             return;
         }
         let keys: Vec<_> = headers.get_all(API_KEY).iter().cloned().collect();
@@ -67,7 +70,7 @@ impl Protocol {
     /// Returns the bytes that are sent while a stream has nothing else to send.
     pub(super) fn keepalive(self) -> &'static [u8] {
         match self {
-            Self::OpenAi => KEEPALIVE,
+            Self::OpenAi | Self::CodexLegacy => KEEPALIVE,
             Self::Anthropic => PING,
         }
     }
@@ -79,6 +82,13 @@ impl Protocol {
             Self::OpenAi => {
                 failure.write(false, &mut body);
                 failure.status
+            }
+            Self::CodexLegacy => {
+                let mut failure = failure.clone();
+                if failure.code.as_deref() == Fault::InsufficientQuota.code() {
+                    failure.code = Some("quota_exceeded".into());
+                }
+                return Self::OpenAi.error(&failure, request_id);
             }
             Self::Anthropic => {
                 let failure = match failure.fault {
@@ -94,7 +104,7 @@ impl Protocol {
 
     /// Renames the headers of a response that the clients of this protocol know by other names.
     pub(super) fn rename_headers(self, status: u16, headers: &mut HeaderMap) {
-        if self == Self::OpenAi {
+        if self != Self::Anthropic {
             return;
         }
         if let Some(id) = headers.get(REQUEST_ID).cloned() {

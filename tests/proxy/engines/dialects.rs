@@ -1,7 +1,7 @@
 //! Services that speak Chat Completions in a dialect of their own. Clients of all three APIs get the same from them as
 //! from anybody else.
 
-use crate::sim::{Engine, Request, Script, Setup, World};
+use crate::sim::{Engine, Request, Script, Setup, Socket, World};
 use serde_json::{Value, json};
 
 /// Returns the same question in each API, as a stream or whole.
@@ -154,5 +154,31 @@ async fn errors_in_a_field_of_their_own() {
         assert_eq!(told(answer.text()).1, "Half of");
         assert!(answer.text().contains(&format!("\"message\":\"{said}\"")), "{}", answer.text());
     }
+    world.end().await;
+}
+
+/// A used-up quota of the engine's own account has the same code as one of samewire, in each dialect.
+#[tokio::test]
+async fn quotas_of_engines_in_the_older_dialect() {
+    let error = json!({"error": {"message": "You exceeded your current quota.", "type": "insufficient_quota", "param": null, "code": "insufficient_quota"}});
+    let engine =
+        Engine::answering(move |_| Script::new().json("429 Too Many Requests", &error.to_string())).await;
+    let world = World::start(engine, Setup::new()).await;
+    let older = |request: Request| request.header("x-samewire-dialect", "codex-legacy");
+    for stream in [true, false] {
+        let [chat, responses, _] = questions(stream);
+        for (request, code) in [
+            (responses.clone(), "insufficient_quota"),
+            (older(responses), "quota_exceeded"),
+            (older(chat), "insufficient_quota"),
+        ] {
+            let answer = world.ask(&request).await;
+            assert_eq!(answer.failure(), (429, "insufficient_quota".into(), Some(code.into())));
+        }
+    }
+    let mut socket = Socket::open_with(world.proxy(), &older(Socket::request("/v1/responses"))).await;
+    socket.send(r#"{"type":"response.create","model":"m","input":"hi"}"#).await;
+    let refused = socket.message().await;
+    assert_eq!(refused["error"]["code"], "quota_exceeded", "{refused}");
     world.end().await;
 }
