@@ -66,6 +66,13 @@ impl Keys {
         Self(vec![(id.into(), XChaCha20Poly1305::new(key.into()))])
     }
 
+    /// Returns these keys and another one, which seals from now on.
+    #[must_use]
+    pub fn preceded_by(&self, id: impl Into<String>, key: &[u8; KEY]) -> Self {
+        let first = (id.into(), XChaCha20Poly1305::new(key.into()));
+        Self(std::iter::once(first).chain(self.0.iter().cloned()).collect())
+    }
+
     /// Parses a key file: on each line an id of letters, digits, `_` and `-`, white space, and 32 bytes in base64.
     /// Empty lines and lines that start with `#` are skipped.
     ///
@@ -195,5 +202,14 @@ mod tests {
             assert_eq!(Keys::parse(text).unwrap_err(), wrong);
         }
         assert_eq!(Keys::parse(&format!("k {old}\nk {new}")).unwrap_err(), "line 2: the id is there already");
+    }
+
+    #[test]
+    fn a_key_that_comes_later_seals_and_the_earlier_one_still_opens() {
+        let first = Keys::of("a", &[1; KEY]);
+        let sealed = first.seal(SealKind::Reasoning, "", TEXT, 1, [0; NONCE]);
+        let both = first.preceded_by("b", &[2; KEY]);
+        assert_eq!(both.open(SealKind::Reasoning, "", &sealed).as_deref(), Some(TEXT));
+        assert!(both.seal(SealKind::Reasoning, "", TEXT, 1, [0; NONCE]).starts_with("swr1.b."));
     }
 }

@@ -385,6 +385,8 @@ operations! {
     /// Returns the totals of all writers but one for the counters of these names whose windows are open; counters
     /// without any are missing. A writer knows its own totals before the store does.
     read counts_of_others(names: Vec<Arc<str>>, besides: Arc<str>, now: Millis) -> Vec<Count>;
+    /// Returns the key with which all processes that share this store seal text. The first caller's becomes it.
+    write seal_key(key: Arc<str>) -> Arc<str>;
     /// Stores a new file without content. Clients see it once it is finished. Fails with `Full` at a limit.
     write create_file(new: NewFile, limits: FileLimits, now: Millis) -> ();
     /// Appends a chunk to a file that is not finished. One that is stored already is skipped, so the call may be

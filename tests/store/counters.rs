@@ -117,12 +117,13 @@ async fn fault_o26_an_older_file_is_completed() {
     let place = places::sqlite().await;
     drop(place.open(ROOMY).await);
     let db = rusqlite::Connection::open(place.file()).unwrap();
-    db.execute_batch("DROP TABLE samewire_counters; DROP TABLE samewire_batches; UPDATE samewire_schema SET version = 1, reader = 1")
+    db.execute_batch("DROP TABLE samewire_counters; DROP TABLE samewire_batches; DROP TABLE samewire_seal_keys; UPDATE samewire_schema SET version = 1, reader = 1")
         .unwrap();
     let store = place.open(ROOMY).await;
     put(&store, "a", vec![count("key", 0, 3)]).await;
     assert_eq!(store.renew_batches("a".into(), NOW).await, Ok(Vec::new()));
+    assert_eq!(store.seal_key("k".into()).await, Ok("k".into()));
     let version = "SELECT version, reader FROM samewire_schema ORDER BY version DESC LIMIT 1";
     let version = db.query_row(version, [], |row| Ok((row.get(0)?, row.get(1)?)));
-    assert_eq!(version, Ok((3, 1)));
+    assert_eq!(version, Ok((4, 1)));
 }

@@ -28,4 +28,5 @@ mod model;
 mod ownership;
 mod places;
 mod responses;
+mod seal_key;
 mod tls;

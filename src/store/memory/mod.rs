@@ -29,6 +29,8 @@ pub(super) struct Memory {
     undo: Option<Vec<Row>>,
     /// End of the window and total of each counter, by writer.
     counters: BTreeMap<(Counter, Arc<str>), (Millis, u64)>,
+    /// Key that seals text, in the caller's form.
+    seal_key: Option<Arc<str>>,
     batches: BatchTables,
 }
 
@@ -43,6 +45,7 @@ impl Memory {
             bytes: 0,
             undo: None,
             counters: BTreeMap::new(),
+            seal_key: None,
             batches: BatchTables::default(),
         }
     }
@@ -602,6 +605,10 @@ pub(super) fn without_known(items: &[Item], known: impl Fn(&Arc<str>) -> bool) -
 
 /// Operations on counters.
 impl Memory {
+    pub(super) fn seal_key(&mut self, key: &Arc<str>) -> Result<Arc<str>, Error> {
+        Ok(Arc::clone(self.seal_key.get_or_insert_with(|| Arc::clone(key))))
+    }
+
     pub(super) fn put_counts(&mut self, writer: &Arc<str>, counts: &[Count]) -> Result<(), Error> {
         for Count { counter, ends, amount } in counts {
             let row = self.counters.entry((counter.clone(), Arc::clone(writer))).or_insert((*ends, 0));

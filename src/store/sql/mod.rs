@@ -8,12 +8,14 @@ mod conversations;
 mod counters;
 mod files;
 mod owners;
+mod seal_key;
 
 pub(super) use batches::*;
 pub(super) use conversations::*;
 pub(super) use counters::*;
 pub(super) use files::*;
 pub(super) use owners::*;
+pub(super) use seal_key::*;
 
 use super::record::{
     CLOSING, Caps, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, NewResponse, Page,
@@ -24,7 +26,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// Version of the tables, and the oldest version of samewire (by this number) that may still use them.
-pub(super) const SCHEMA: (i64, i64) = (3, 1);
+pub(super) const SCHEMA: (i64, i64) = (4, 1);
 
 /// Checks that this version may use tables of the given version and oldest reader. Fails if they need a newer one.
 pub(super) fn readable((version, reader): (i64, i64)) -> Result<(), Error> {
@@ -91,6 +93,7 @@ CREATE TABLE IF NOT EXISTS samewire_batches (
     PRIMARY KEY (tenant, id));
 CREATE INDEX IF NOT EXISTS samewire_batches_open ON samewire_batches (lease) WHERE status < 3;
 CREATE INDEX IF NOT EXISTS samewire_batches_gone ON samewire_batches (gone);
+CREATE TABLE IF NOT EXISTS samewire_seal_keys (id $TEXT NOT NULL, body $TEXT NOT NULL, PRIMARY KEY (id));
 ";
 
 const RECORD: &str = "tenant, id, kind, version, state, created, touched, expires, background, previous, \
