@@ -18,6 +18,7 @@ use super::upstream_file::UpstreamFile;
 use super::values::{HIDDEN, Hidden, Seconds};
 use crate::auth::WhenUsedUp;
 use crate::quantity::read_size;
+use crate::request::responses::UnreadableReasoning;
 use crate::wire::options::Options;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -226,13 +227,14 @@ impl Default for StoreFile {
     }
 }
 
-/// Table `[seal]`: the file of keys that seal reasoning kept by clients. Without it, a key lasts as long as the
-/// process.
+/// Table `[seal]`: the file of keys that seal reasoning kept by clients, without which the store keeps one; and the
+/// rule for what cannot be opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct SealFile {
     pub keys_file: PathBuf,
+    pub unreadable_reasoning: UnreadableReasoning,
 }
 
 /// Table `[compaction]`: the instructions with which a model summarises a conversation.

@@ -61,6 +61,7 @@ use crate::contract::Mode;
 use crate::file_watch::FileStamps;
 use crate::nearest::suggest;
 use crate::request::Rules;
+use crate::request::responses::UnreadableReasoning;
 use crate::seal::Keys;
 use crate::secret;
 use crate::store::{Caps, StoreLocation};
@@ -366,8 +367,10 @@ pub struct Config {
     pub shared_limits: Option<WhenAway>,
     /// Files and batches: whether they are served, and their limits.
     pub batch: BatchFile,
-    /// Keys that seal reasoning; `None`: the process generates one, which is lost with it.
+    /// Keys that seal reasoning; `None`: the store keeps one.
     pub seal: Option<Arc<Keys>>,
+    /// Rule for sealed reasoning that cannot be opened.
+    pub unreadable_reasoning: UnreadableReasoning,
     /// Instructions with which a model compacts a conversation.
     pub compaction: Compaction,
     /// Instructions in the model information for the Codex CLI.
@@ -545,6 +548,7 @@ impl Config {
             shared_limits,
             batch,
             seal,
+            unreadable_reasoning: file.seal.unreadable_reasoning,
             compaction: file.compaction.clone(),
             codex: file.codex.clone(),
             rules,

@@ -52,7 +52,7 @@ impl Config {
             kept.restore("batch", &mut now.batch, &old.batch);
         }
         kept.restore("store", &mut now.store, &old.store);
-        kept.restore("seal", &mut now.seal, &old.seal);
+        kept.restore("seal.keys_file", &mut now.seal.keys_file, &old.seal.keys_file);
         let (times, old_times) = (&mut now.timeouts, &old.timeouts);
         kept.restore("timeouts.store_call", &mut times.store_call, &old_times.store_call);
         kept.restore("timeouts.background_lease", &mut times.background_lease, &old_times.background_lease);

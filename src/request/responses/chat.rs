@@ -5,7 +5,8 @@
 
 use super::input::{self, Item};
 use super::inputs::{Capabilities, ChatInputs};
-use super::turns::{Turn, Unseal, drop_oldest, turns};
+use super::sealed::Unseal;
+use super::turns::{Turn, drop_oldest, turns};
 use super::{ResponsesMode, ResponsesRequest};
 use crate::json::{Raw, Text, write_string};
 use crate::request::refusals::invalid;
@@ -22,7 +23,7 @@ impl ResponsesRequest {
     /// Builds the body of a chat request in the API's form; the engine's own deviations are left to its rules.
     ///
     /// # Errors
-    /// Fails on an output without its call, sealed content that cannot be opened, an unresolved reference, or an
+    /// Fails on an output without its call, a sealed summary that cannot be opened, an unresolved reference, or an
     /// input that leaves no message for the model.
     pub fn chat(
         &self,
@@ -213,7 +214,7 @@ impl ResponsesRequest {
     }
 
     /// Returns the parameter that refers to stored items, to be named in failures.
-    fn history_param(&self) -> &'static str {
+    pub(super) fn history_param(&self) -> &'static str {
         if self.conversation.is_some() { "conversation" } else { "previous_response_id" }
     }
 

@@ -12,6 +12,7 @@ mod input;
 mod inputs;
 mod native;
 pub mod outputs;
+mod sealed;
 mod settings;
 pub mod summary;
 mod tools;
@@ -19,6 +20,7 @@ mod turns;
 
 pub use echo::echo;
 pub use inputs::{Capabilities, ChatInputs, NativeCapabilities, PriorityOrder};
+pub use sealed::UnreadableReasoning;
 pub use tools::{CalledTool, Tools};
 pub(crate) use turns::arguments;
 
@@ -124,7 +126,7 @@ pub struct ResponsesRequest {
     pub limit: Option<u64>,
     /// Tools on offer, with the mapping between the engine's tool names and the client's.
     pub tools: Tools,
-    /// Tools that are not offered to the engine, reported to the client: `tools[3].web_search`.
+    /// Parts of the request that the engine does not get, reported to the client: `tools[3].web_search`.
     pub dropped: Vec<String>,
     /// Other fields and items without effect, for the log: `moderation`, `input[2].web_search_call`.
     pub ignored: Vec<String>,

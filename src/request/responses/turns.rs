@@ -6,6 +6,7 @@
 use super::Tools;
 use super::content::{self, Part, member, own_member};
 use super::input::{Item, Role};
+use super::sealed::{Unseal, open_reasoning, open_summary};
 use crate::json::{Raw, Text, write_compact, write_string};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::{Failure, Fault};
@@ -13,9 +14,6 @@ use crate::wire::options::DeveloperRole;
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
 use std::collections::HashSet;
-
-/// Function that opens sealed text (wire-format 4.5); `None` if it cannot be opened.
-pub(super) type Unseal<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Turn of the conversation: one message of the chat, written as chat JSON or as Responses items.
 #[derive(Debug)]
@@ -45,7 +43,7 @@ struct Call<'a> {
 }
 
 /// Groups items, each with its path, into turns. `hosted`: items of hosted tools become turns too. Fails on an
-/// output without its call, and on sealed content that cannot be opened.
+/// output without its call, and on a sealed summary that cannot be opened.
 pub(super) fn turns<'a>(
     items: Vec<(Cow<'_, str>, Item<'a>)>,
     tools: &Tools,
@@ -65,7 +63,7 @@ pub(super) fn turns<'a>(
             }
             Item::Message { role, parts } => turns.push(Turn::new(TurnRole::Author(role), parts)),
             Item::Reasoning { content, sealed, summary } => {
-                add_reasoning(&content, sealed, &summary, &path, unseal, &mut turns)?;
+                add_reasoning(&content, sealed, &summary, unseal, &mut turns);
             }
             Item::Call { id, namespace, name, text, kind } => {
                 let namespace = namespace.map(|namespace| namespace.decoded());
@@ -80,7 +78,7 @@ pub(super) fn turns<'a>(
             }
             Item::Output { call, parts } => turns.push(Turn::new(TurnRole::Tool(call), parts)),
             Item::Compaction(sealed) => {
-                let text = open_sealed(SUMMARY, sealed, &path, unseal)?;
+                let text = open_summary(sealed, &path, unseal)?;
                 turns.push(Turn::new(TurnRole::Author(Role::System), vec![Part::Generated(text)]));
             }
             Item::Hosted(_, raw) if hosted => turns.push(Turn::new(TurnRole::Hosted(raw), Vec::new())),
@@ -123,19 +121,19 @@ fn assistant<'t, 'a>(turns: &'t mut Vec<Turn<'a>>) -> &'t mut Turn<'a> {
     &mut turns[at]
 }
 
-/// Adds reasoning to the assistant turn: its text, else the sealed text, else its summary.
+/// Adds reasoning to the assistant turn: its text, else the sealed text if it can be opened, else its summary.
 fn add_reasoning(
     content: &[Text<'_>],
     sealed: Option<Text<'_>>,
     summary: &[Text<'_>],
-    path: &str,
     unseal: Unseal<'_>,
     turns: &mut Vec<Turn<'_>>,
-) -> Result<(), Failure> {
+) {
     let mut said = BytesMut::new();
     content.iter().for_each(|text| text.write(&mut said));
-    if let Some(sealed) = sealed.filter(|_| said.is_empty()) {
-        Text::plain(&open_sealed(REASONING, sealed, path, unseal)?).write(&mut said);
+    let opened = sealed.filter(|_| said.is_empty()).and_then(|sealed| open_reasoning(sealed, unseal));
+    if let Some(opened) = opened {
+        Text::plain(&opened).write(&mut said);
     } else if said.is_empty() {
         for text in summary.iter().filter(|text| !text.is_empty()) {
             if !said.is_empty() {
@@ -147,18 +145,6 @@ fn add_reasoning(
     if !said.is_empty() {
         assistant(turns).reasoning.extend_from_slice(&said);
     }
-    Ok(())
-}
-
-/// Prefixes of sealed texts (wire-format 4.5), so that one kind cannot be passed off as the other.
-const REASONING: &str = "swr1.";
-const SUMMARY: &str = "swc1.";
-
-fn open_sealed(kind: &str, sealed: Text<'_>, path: &str, unseal: Unseal<'_>) -> Result<String, Failure> {
-    let sealed = sealed.decoded();
-    sealed.starts_with(kind).then(|| unseal(&sealed)).flatten().ok_or_else(|| {
-        Failure::from(Fault::InvalidEncryptedContent).with_param(format!("{path}.encrypted_content"))
-    })
 }
 
 /// Returns a call's arguments as a JSON object, wrapping any other text: engines fail on anything else

@@ -53,7 +53,7 @@ pub(in crate::server) async fn answer(
         || request.beginning(),
         || request.prompt(),
     );
-    let keys = Arc::clone(&context.app.store_handle.keys);
+    let keys = context.app.store_handle.keys();
     let (stamp, stream, model) = (context.stamp(), request.stream, request.model.clone());
     let mut call = Box::new(MessagesCall { request: Arc::clone(&request), sender, stamp, tenant, keys });
     let attempt = context.begin(&mut selection, &mut *call)?;
@@ -113,12 +113,13 @@ impl RequestContext {
         let options = sender.options(upstream, served);
         let context_length = app.pool.context_length(upstream, served);
         let (mode, caller) = (upstream.config.messages, Arc::clone(&tenant));
+        let keys = app.store_handle.keys();
         let request = parse(&body, move |body| {
             let context = MessagesContext {
                 rules: &app.config.rules,
                 options: &options,
                 model: given.as_deref(),
-                open: &|signature| open_thinking(&app.store_handle.keys, &caller, signature),
+                open: &|signature| open_thinking(&keys, &caller, signature),
                 defaults: app.pool.model(&model).map_or(&[], |(_, known)| &known.defaults),
                 context_length,
                 mode,

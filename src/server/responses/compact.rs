@@ -7,6 +7,7 @@ use crate::plan;
 use crate::request::responses::summary;
 use crate::seal::SealKind;
 use crate::server::admit::body::Body;
+use crate::server::admit::headers::with_dropped;
 use crate::server::context::RequestContext;
 use crate::server::relay::attempt::AttemptTarget;
 use crate::wire::encode::Response as Encoder;
@@ -29,8 +30,8 @@ impl RequestContext {
         let body = self.body(body, app.config.limits.max_body_bytes).await?;
         let asked = self.parse_request(head, body.clone(), None).await?.asked;
         let body = summary::request(&body, &asked, &app.config.compaction.instructions)?;
-        let parsed = self.parse_request(head, body, None).await?;
-        let history = self.history(&parsed).await?;
+        let mut parsed = self.parse_request(head, body, None).await?;
+        let history = self.history(&mut parsed).await?;
         let ParsedRequest { asked, read_for, tenant, sender, .. } = parsed;
         if let Some(record) = &mut self.record {
             record.model = app.pool.label(&asked.model);
@@ -40,7 +41,7 @@ impl RequestContext {
         let request = |to: &AttemptTarget<'_>| {
             let route = sender.route(to, &asked.model);
             let (path, mut shape, reply) = plan::response(&asked, &route);
-            let adapted = history.body(&asked, &tenant, &app.store_handle.keys, &route, 0)?;
+            let adapted = history.body(&asked, &tenant, &app.store_handle.keys(), &route, 0)?;
             shape.adapted = adapted.names();
             reader = Some((shape, reply));
             Ok(sender.outgoing(to, "POST", path, adapted.body))
@@ -62,13 +63,14 @@ impl RequestContext {
         let summary = Summary::of(&object.join()).ok_or_else(|| {
             Failure::from(Fault::Incomplete).with_message("The upstream engine did not complete the summary.")
         })?;
-        let seal = seal(&app.store_handle.keys, SealKind::Compaction, tenant, stamp.now);
+        let seal = seal(&app.store_handle.keys(), SealKind::Compaction, tenant, stamp.now);
         let sealed = seal(&summary.text).ok_or(Fault::Proxy)?;
         // The last item is the instruction to summarise.
         let mut said: Vec<_> = history.all(&asked).collect();
         said.pop();
         let said = said.into_iter().filter(|item| summary::is_user_message(item));
-        Ok(self.object_response(write(stamp.id, stamp.now, said, &sealed, &summary.usage)))
+        let object = write(stamp.id, stamp.now, said, &sealed, &summary.usage);
+        Ok(with_dropped(self.object_response(object), &asked.dropped, ","))
     }
 }
 

@@ -6,7 +6,7 @@ use super::stored::not_found;
 use crate::json::{self, Members, Raw, Text};
 use crate::plan::{self, AdaptedBody, Route};
 use crate::request::invalid;
-use crate::request::responses::{ChatInputs, ResponsesRequest};
+use crate::request::responses::{ChatInputs, ResponsesRequest, UnreadableReasoning};
 use crate::seal::{Keys, SealKind};
 use crate::server::admit::auth::printable_name;
 use crate::server::context::RequestContext;
@@ -91,21 +91,45 @@ impl History {
         route: &Route,
         forget: usize,
     ) -> Result<AdaptedBody, Failure> {
-        let open = |sealed: &str| {
-            let kind = if sealed.starts_with("swc1.") { SealKind::Compaction } else { SealKind::Reasoning };
-            keys.open(kind, tenant, sealed)
-        };
-        let history: Vec<_> = self.history().collect();
-        let resolved: Vec<_> = self.resolved.iter().map(|(at, item)| (*at, &*item.body)).collect();
+        let (history, resolved) = self.bodies();
         let inputs = ChatInputs {
             history: &history,
             resolved: &resolved,
-            unseal: &open,
+            unseal: &|sealed| unseal(keys, tenant, sealed),
             model_alias: route.model_alias.as_deref(),
             skip_oldest: forget,
         };
         plan::response_body(asked, &inputs, route)
     }
+
+    /// Adds sealed reasoning that cannot be opened to what the request drops, and returns the number of these items.
+    /// Fails if they are refused.
+    fn drop_unreadable(
+        &self,
+        asked: &mut ResponsesRequest,
+        tenant: &str,
+        keys: &Keys,
+        rule: UnreadableReasoning,
+    ) -> Result<usize, Failure> {
+        let (history, resolved) = self.bodies();
+        let inputs = ChatInputs {
+            history: &history,
+            resolved: &resolved,
+            unseal: &|sealed| unseal(keys, tenant, sealed),
+            ..ChatInputs::default()
+        };
+        asked.drop_unreadable(&inputs, rule)
+    }
+
+    /// Returns the items as JSON: the history, and the resolved references.
+    fn bodies(&self) -> (Vec<&str>, Vec<(usize, &str)>) {
+        (self.history().collect(), self.resolved.iter().map(|(at, item)| (*at, &*item.body)).collect())
+    }
+}
+
+fn unseal(keys: &Keys, tenant: &str, sealed: &str) -> Option<String> {
+    let kind = if sealed.starts_with("swc1.") { SealKind::Compaction } else { SealKind::Reasoning };
+    keys.open(kind, tenant, sealed)
 }
 
 /// Returns the texts of a message, whether its content is a string or a list of parts.
@@ -136,9 +160,26 @@ impl RequestContext {
         )
     }
 
-    /// Loads the conversation that the request continues and the items it references. Fails if one of them is
-    /// missing or too long, or the store is unavailable.
-    pub(super) async fn history(&self, parsed: &ParsedRequest) -> Result<History, Failure> {
+    /// Loads the conversation that the request continues and the items it references, and reports reasoning in them
+    /// or in the input that cannot be opened. Fails if one of them is missing or too long, such reasoning is refused,
+    /// or the store is unavailable.
+    pub(super) async fn history(&self, parsed: &mut ParsedRequest) -> Result<History, Failure> {
+        let history = self.load(parsed).await?;
+        let rule = self.app.config.unreadable_reasoning;
+        let keys = self.app.store_handle.keys();
+        let unread = history.drop_unreadable(&mut parsed.asked, &parsed.tenant, &keys, rule)?;
+        if unread > 0 {
+            let request_id = self.record.as_ref().map(|record| &*record.request_id);
+            tracing::warn!(
+                request_id,
+                items = unread,
+                "sealed reasoning cannot be opened and is left out; see [seal] in the configuration"
+            );
+        }
+        Ok(history)
+    }
+
+    async fn load(&self, parsed: &ParsedRequest) -> Result<History, Failure> {
         let ParsedRequest { asked, remembered: known, .. } = parsed;
         let history = known.as_ref().map(|known| known.items.clone()).unwrap_or_default();
         let mut history = History { history, ..History::default() };

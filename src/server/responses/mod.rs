@@ -123,8 +123,8 @@ impl RequestContext {
 
     /// Generates a response from a complete request body.
     async fn create(&mut self, head: &request::Parts, body: Bytes) -> Result<Response<Body>, Failure> {
-        let parsed = self.parse_request(head, body, None).await?;
-        let history = self.history(&parsed).await?;
+        let mut parsed = self.parse_request(head, body, None).await?;
+        let history = self.history(&mut parsed).await?;
         // Boxed because the future is large, and each caller's future would contain it.
         Box::pin(self.generate(head, parsed, history, Body::arriving)).await
     }
@@ -215,7 +215,7 @@ impl RequestContext {
         let Some(record) = &mut self.record else { return Err(Fault::Proxy.into()) };
         record.model = app.pool.label(&asked.model);
         log_left_out(record, &asked);
-        let keys = Arc::clone(&app.store_handle.keys);
+        let keys = app.store_handle.keys();
         let request_id = Arc::clone(&record.request_id);
         let truncatable = Arc::new(TruncatableRequest { asked, history, tenant, keys, request_id });
         let mut request =

@@ -1,11 +1,14 @@
-//! Store of the server: opened at the start, or retried until it opens; and the keys that seal reasoning.
+//! Store of the server: opened at the start, or retried until it opens; and the keys that seal reasoning, which the
+//! store keeps where the configuration has none.
 
 use super::persist::milliseconds;
 use crate::config::{Config, StoreConfig};
 use crate::seal::{KEY, Keys};
-use crate::store::{DurationHook, Store, StoreLocation};
+use crate::store::{DurationHook, Error, Store, StoreLocation};
 use crate::telemetry::Metrics;
 use crate::wire::fault::{Failure, Fault};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use data_encoding::HEXLOWER;
 use parking_lot::RwLock;
 use std::io;
@@ -28,7 +31,9 @@ pub(in crate::server) struct StoreHandle {
     /// Name of this process among those that share the store.
     pub(in crate::server) owner: Arc<str>,
     /// Keys that seal reasoning and compactions.
-    pub(in crate::server) keys: Arc<Keys>,
+    keys: RwLock<Arc<Keys>>,
+    /// True if the store keeps the key, since the configuration has none.
+    keeps_key: bool,
 }
 
 impl StoreHandle {
@@ -52,7 +57,8 @@ impl StoreHandle {
             watch: Arc::new(move |name, took| seconds.observe(name, took)),
             ahead: AtomicI64::new(0),
             owner: owner.into(),
-            keys,
+            keys: RwLock::new(keys),
+            keeps_key: config.seal.is_none(),
         };
         match this.try_open().await {
             Err(error) if config.store.required => {
@@ -66,11 +72,23 @@ impl StoreHandle {
         }
     }
 
-    pub(in crate::server) async fn try_open(&self) -> Result<(), crate::store::Error> {
-        let store = Store::open(&self.config.place, self.config.caps.clone()).await?;
-        *self.store.write() =
-            store.map(|store| Arc::new(store.with_deadline(self.call).watched(Arc::clone(&self.watch))));
+    pub(in crate::server) async fn try_open(&self) -> Result<(), Error> {
+        let Some(store) = Store::open(&self.config.place, self.config.caps.clone()).await? else {
+            return Ok(());
+        };
+        let store = store.with_deadline(self.call).watched(Arc::clone(&self.watch));
+        if self.keeps_key {
+            let key = stored_key(&store).await?;
+            let keys = self.keys().preceded_by("store", &key);
+            *self.keys.write() = Arc::new(keys);
+        }
+        *self.store.write() = Some(Arc::new(store));
         Ok(())
+    }
+
+    /// Returns the keys that seal reasoning and compactions.
+    pub(in crate::server) fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.keys.read())
     }
 
     /// Returns true if the store is turned off in the configuration.
@@ -114,5 +132,17 @@ impl StoreHandle {
             let ahead = i64::try_from(i128::from(now) - i128::from(local)).unwrap_or(0);
             self.ahead.store(ahead, Ordering::Relaxed);
         }
+    }
+}
+
+/// Returns the key that the store keeps for all processes that share it; gives it a new one if it has none.
+async fn stored_key(store: &Store) -> Result<Zeroizing<[u8; KEY]>, Error> {
+    let mut key = Zeroizing::new([0; KEY]);
+    getrandom::fill(&mut *key).map_err(|error| Error::Unavailable(error.to_string()))?;
+    let stored = store.seal_key(STANDARD.encode(*key).into()).await?;
+    let decoded = Zeroizing::new(STANDARD.decode(stored.as_bytes()).unwrap_or_default());
+    match decoded.as_slice().try_into() {
+        Ok(key) => Ok(Zeroizing::new(key)),
+        Err(_) => Err(Error::Unavailable("its seal key is not 32 bytes in base64".to_owned())),
     }
 }

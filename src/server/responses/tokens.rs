@@ -5,6 +5,7 @@ use crate::json::write_number;
 use crate::plan::Route;
 use crate::request::responses::ResponsesMode;
 use crate::server::admit::body::Body;
+use crate::server::admit::headers::with_dropped;
 use crate::server::context::RequestContext;
 use crate::server::relay::attempt::AttemptTarget;
 use crate::server::tokenize;
@@ -27,7 +28,7 @@ impl RequestContext {
         let body = self.body(body, limit).await?;
         // Engines count only the tokens of a chat, so the request is read for the chat mode.
         let mut parsed = self.parse_request(head, body, Some(ResponsesMode::Chat)).await?;
-        let history = self.history(&parsed).await?;
+        let history = self.history(&mut parsed).await?;
         parsed.asked.add_earlier_tools(history.history())?;
         let ParsedRequest { asked, read_for, tenant, sender, .. } = parsed;
         let app = Arc::clone(&self.app);
@@ -37,7 +38,7 @@ impl RequestContext {
         let mut selection = self.response_selection(&asked, &history, &head.headers, read_for);
         let request = |to: &AttemptTarget<'_>| {
             let route = Route { responses: ResponsesMode::Chat, ..sender.route(to, &asked.model) };
-            let chat = history.body(&asked, &tenant, &app.store_handle.keys, &route, 0)?;
+            let chat = history.body(&asked, &tenant, &app.store_handle.keys(), &route, 0)?;
             Ok(sender.outgoing(to, "POST", tokenize::TOKENIZE, chat.body))
         };
         let answer =
@@ -46,7 +47,7 @@ impl RequestContext {
         let mut out = BytesMut::from(&b"{\"object\":\"response.input_tokens\",\"input_tokens\":"[..]);
         write_number(count, &mut out);
         out.put_u8(b'}');
-        Ok(self.object_response(out.freeze()))
+        Ok(with_dropped(self.object_response(out.freeze()), &asked.dropped, ","))
     }
 }
 

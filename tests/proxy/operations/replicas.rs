@@ -88,6 +88,24 @@ async fn what_one_has_made_the_other_continues_and_removes() {
     world.end().await;
 }
 
+/// Replicas that share a store seal with one key.
+#[tokio::test]
+async fn what_one_has_sealed_the_other_opens() {
+    let setup = on(&database().await);
+    let world = World::start(engine().await, setup.clone()).await;
+    let other = another(&world, &setup).await;
+    const INCLUDE: &str = r#","store":false,"include":["reasoning.encrypted_content"]"#;
+    let mut item = object(&world.ask(&prompt("reason", INCLUDE)).await)["output"][0].clone();
+    item["content"] = json!([]);
+    let body = json!({"model": "text", "store": false, "input": [item, {"role": "user", "content": "x"}]});
+    let answer = Request::post("/v1/responses", body.to_string()).ask(other.proxy).await;
+    assert_eq!(answer.head.header("x-samewire-dropped"), None);
+    object(&answer);
+    let sent: Value = serde_json::from_slice(&world.engine.attempts()[1].body).unwrap();
+    assert_eq!(sent["messages"][0], json!({"role": "assistant", "content": "", "reasoning": "Two and two."}));
+    world.end().await;
+}
+
 #[tokio::test]
 async fn fault_c42_c43_the_other_reads_along_from_any_event_and_cancels() {
     let setup = on(&database().await);

@@ -513,19 +513,29 @@ async fn bad_requests_reach_no_engine() {
         (r#""model":"text""#.to_owned(), Some("missing_required_parameter"), "input"),
         (r#""model":"text","input":7"#.to_owned(), Some("invalid_value"), "input"),
         (r#""model":"text","input":[]"#.to_owned(), Some("invalid_value"), "input"),
-        (r#""model":"text","input":[{"role":"robot","content":"x"}]"#.to_owned(), Some("invalid_value"), "input[0].role"),
         (
-            r#""model":"text","input":[{"type":"function_call_output","call_id":"c9","output":"x"}]"#.to_owned(),
+            r#""model":"text","input":[{"role":"robot","content":"x"}]"#.to_owned(),
+            Some("invalid_value"),
+            "input[0].role",
+        ),
+        (
+            r#""model":"text","input":[{"type":"function_call_output","call_id":"c9","output":"x"}]"#
+                .to_owned(),
             None,
             "input[0].call_id",
         ),
         (
-            r#""model":"text","input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]"#.to_owned(),
+            r#""model":"text","input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]"#
+                .to_owned(),
             Some("unsupported_parameter"),
             "input[0].content[0].file_id",
         ),
         (format!(r#"{ok},"background":true,"store":false"#), Some("invalid_value"), "background"),
-        (format!(r#"{ok},"stream_options":{{"include_obfuscation":true}}"#), Some("invalid_value"), "stream_options"),
+        (
+            format!(r#"{ok},"stream_options":{{"include_obfuscation":true}}"#),
+            Some("invalid_value"),
+            "stream_options",
+        ),
         (format!(r#"{ok},"stream":"true""#), Some("invalid_value"), "stream"),
         (format!(r#"{ok},"store":"yes""#), Some("invalid_value"), "store"),
         (format!(r#"{ok},"include":["everything"]"#), Some("invalid_value"), "include[0]"),
@@ -543,13 +553,16 @@ async fn bad_requests_reach_no_engine() {
             "tools[0].type",
         ),
         (format!(r#"{ok},"model":"text""#), Some("duplicate_key"), "model"),
-        (format!(r#"{ok},"previous_response_id":"resp_0""#), Some("previous_response_not_found"), "previous_response_id"),
-        (format!(r#"{ok},"previous_response_id":7"#), Some("invalid_value"), "previous_response_id"),
-        (r#""model":"text","input":[{"type":"item_reference","id":"msg_0"}]"#.to_owned(), None, "input[0].id"),
         (
-            r#""model":"text","input":[{"role":"user","content":"x"},{"type":"reasoning","summary":[],"encrypted_content":"swr1.x.AAAA"}]"#.to_owned(),
-            Some("invalid_encrypted_content"),
-            "input[1].encrypted_content",
+            format!(r#"{ok},"previous_response_id":"resp_0""#),
+            Some("previous_response_not_found"),
+            "previous_response_id",
+        ),
+        (format!(r#"{ok},"previous_response_id":7"#), Some("invalid_value"), "previous_response_id"),
+        (
+            r#""model":"text","input":[{"type":"item_reference","id":"msg_0"}]"#.to_owned(),
+            None,
+            "input[0].id",
         ),
     ] {
         let answer = world.ask(&ask(&members)).await;

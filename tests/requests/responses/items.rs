@@ -1,8 +1,9 @@
 //! Every row of the table of items (wire-format 4.3), for each engine.
 
 use super::{chat, options, read, refusal, request, sent};
+use bytes::Bytes;
 use samewire::engine::named;
-use samewire::request::responses::ChatInputs;
+use samewire::request::responses::{ChatInputs, ResponsesRequest, UnreadableReasoning};
 
 fn unseal(sealed: &str) -> Option<String> {
     sealed.strip_prefix("swr1.").or_else(|| sealed.strip_prefix("swc1.")).map(|text| format!("«{text}»\n"))
@@ -205,32 +206,67 @@ fn references_are_resolved() {
 }
 
 #[test]
-fn sealed_content_must_open() {
+fn a_sealed_summary_must_open() {
     // Content sealed for one purpose is not valid for another.
     for item in [
-        r#"{"type":"reasoning","summary":[],"encrypted_content":"swc1.x"}"#,
         r#"{"type":"compaction","encrypted_content":"swr1.x"}"#,
+        r#"{"type":"compaction","encrypted_content":"swc2.x"}"#,
     ] {
         let body = request(&format!(r#""input":[{{"role":"user","content":"a"}},{item}]"#));
         let (param, code, _) = refusal(sent("auto", "{}", &body, &material()));
         assert_eq!(param.as_deref(), Some("input[1].encrypted_content"));
         assert_eq!(code.as_deref(), Some("invalid_encrypted_content"));
-    }
-    for (item, param) in [
-        (
-            r#"{"type":"reasoning","summary":[{"type":"summary_text","text":"s"}],"encrypted_content":"gAAA"}"#,
-            "input[1].encrypted_content",
-        ),
-        (r#"{"type":"compaction","encrypted_content":"swc2.x"}"#, "input[1].encrypted_content"),
-    ] {
-        let body = request(&format!(r#""input":[{{"role":"user","content":"a"}},{item}]"#));
-        let (failed, code, _) = refusal(sent("auto", "{}", &body, &material()));
-        assert_eq!((failed.as_deref(), code.as_deref()), (Some(param), Some("invalid_encrypted_content")));
         // For stored items the error is not attributed to the input.
         for key in ["previous_response_id", "conversation"] {
             let body = request(&format!(r#""input":"a","{key}":"r""#));
             let material = ChatInputs { history: &[item], ..material() };
             assert_eq!(refusal(sent("auto", "{}", &body, &material)).0.as_deref(), Some(key));
+        }
+    }
+}
+
+/// Reasoning that does not open is left out and named, wherever it comes from; its summary stands in for it.
+#[test]
+fn sealed_reasoning_that_does_not_open_is_left_out() {
+    const OTHERS: &str = r#"{"type":"reasoning","summary":[],"encrypted_content":"gAAA"}"#;
+    const OF_SUMMARY: &str = r#"{"type":"reasoning","summary":[],"encrypted_content":"swc1.x"}"#;
+    const WITH_SUMMARY: &str =
+        r#"{"type":"reasoning","summary":[{"type":"summary_text","text":"s"}],"encrypted_content":"gAAA"}"#;
+    const WITH_TEXT: &str =
+        r#"{"type":"reasoning","content":[{"type":"reasoning_text","text":"t"}],"encrypted_content":"gAAA"}"#;
+    const OWN: &str = r#"{"type":"reasoning","summary":[],"encrypted_content":"swr1.x"}"#;
+    for (item, before, dropped) in [
+        (OTHERS, "", true),
+        (OF_SUMMARY, "", true),
+        (WITH_SUMMARY, r#"{"role":"assistant","content":"","reasoning_content":"s"},"#, true),
+        (WITH_TEXT, r#"{"role":"assistant","content":"","reasoning_content":"t"},"#, false),
+        (OWN, r#"{"role":"assistant","content":"","reasoning_content":"«x»\n"},"#, false),
+    ] {
+        let expected = chat(&format!(r#"{before}{{"role":"user","content":"a"}}"#), "");
+        let own = request(&format!(r#""input":[{item},{{"role":"user","content":"a"}}]"#));
+        let reference = request(r#""input":[{"id":"rs_1"},{"role":"user","content":"a"}]"#);
+        let continued = request(r#""input":"a","previous_response_id":"r""#);
+        for (body, history, resolved, name) in [
+            (&own, &[][..], &[][..], "input[0].encrypted_content"),
+            (&reference, &[], &[(0, item)], "input[0].encrypted_content"),
+            (&continued, &[item, item], &[], "previous_response_id.encrypted_content"),
+        ] {
+            let inputs = ChatInputs { history, resolved, ..material() };
+            let mut asked = ResponsesRequest::read(&Bytes::from(body.clone()), &options("{}")).unwrap();
+            let refused = asked.clone().drop_unreadable(&inputs, UnreadableReasoning::Refuse);
+            let count = asked.drop_unreadable(&inputs, UnreadableReasoning::Drop).unwrap();
+            if dropped {
+                assert_eq!((count, &asked.dropped[..]), (history.len().max(1), &[name.to_owned()][..]));
+                let (param, code, _) = refusal(refused);
+                let own = name.starts_with("input");
+                assert_eq!(param.as_deref(), Some(if own { name } else { "previous_response_id" }));
+                assert_eq!(code.as_deref(), Some("invalid_encrypted_content"));
+            } else {
+                assert_eq!((count, asked.dropped.len(), refused), (0, 0, Ok(0)), "{body}");
+            }
+            if history.is_empty() {
+                assert_eq!(sent("auto", "{}", body, &inputs).unwrap(), expected, "{body}");
+            }
         }
     }
 }

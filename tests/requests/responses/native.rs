@@ -1,6 +1,6 @@
 //! Requests for engines that are asked in this API itself (wire-format 4.8, engines D).
 
-use super::{options, refusal, request};
+use super::{options, request};
 use bytes::Bytes;
 use samewire::engine::named;
 use samewire::request::Rules;
@@ -175,11 +175,8 @@ fn tools_are_functions_and_hosted_ones_pass() {
 }
 
 #[test]
-fn what_is_sealed_by_others_is_refused() {
-    let body = request(
-        r#""input":[{"role":"user","content":"a"},{"type":"reasoning","summary":[],"encrypted_content":"gAAA"}]"#,
-    );
-    let (param, code, _) = refusal(native("sglang", &body, &ChatInputs::default()));
-    assert_eq!(param.as_deref(), Some("input[1].encrypted_content"));
-    assert_eq!(code.as_deref(), Some("invalid_encrypted_content"));
+fn what_is_sealed_by_others_is_left_out() {
+    let sealed =
+        r#"{"role":"user","content":"a"},{"type":"reasoning","summary":[],"encrypted_content":"gAAA"}"#;
+    assert_eq!(items("sglang", sealed), r#"{"type":"message","role":"user","content":"a"}"#);
 }

@@ -226,7 +226,7 @@ impl RequestContext {
             let stored = thread.stored && self.still_stored(&parsed).await;
             parsed.remembered = Some(RememberedConversation { items: thread.items(), stored });
         }
-        let history = self.history(&parsed).await?;
+        let history = self.history(&mut parsed).await?;
         let thread =
             thread.unwrap_or_else(|| ConversationThread::default().with(history.history.clone(), true));
         let record = TurnRecord { thread, input: history.shared(&parsed.asked, false).collect() };
@@ -279,7 +279,7 @@ impl RequestContext {
         asked.disable_store()?;
         let app = &self.app;
         // Check the input now, so that its errors are reported with this message.
-        history.body(&asked, &tenant, &app.store_handle.keys, &route, 0)?;
+        history.body(&asked, &tenant, &app.store_handle.keys(), &route, 0)?;
         let (_, _, mut reply) = plan::response(&asked, &route);
         reply.form.framing = Framing::Lines;
         let mut out = OutputBuffer::default();
