@@ -24,7 +24,6 @@ use crate::request::{ChatRequest, EngineBody, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOK
 use crate::wire::encode::{
     Calls, Message, MessageReply, NameMeaning, Reply, Sealing, StopRules, StreamForm, ThinkingDisplay,
 };
-use crate::wire::event::ToolKind;
 use crate::wire::fault::Failure;
 use crate::wire::options::{Harmony, Options, ReasoningField, RequestUnknown};
 use crate::wire::tools::Tools;
@@ -302,9 +301,8 @@ pub fn response(asked: &ResponsesRequest, route: &Route) -> (&'static str, Shape
         if way == ResponsesMode::Chat {
             shape.functions.push(name.to_owned());
         }
-        let custom = called.kind == ToolKind::Custom;
         let (namespace, own) = (called.namespace.clone(), called.name.clone());
-        calls.keep(name.to_owned(), NameMeaning { namespace, name: own, custom });
+        calls.keep(name.to_owned(), NameMeaning { namespace, name: own, kind: called.kind });
     }
     let reply = Reply {
         echo: asked.echo(),

@@ -105,6 +105,8 @@ fn prefix(kind: &str) -> &'static str {
         "function_call_output" => "fco",
         "custom_tool_call" => "ctc",
         "custom_tool_call_output" => "ctco",
+        "tool_search_call" => "tsc",
+        "tool_search_output" => "tso",
         "compaction" => "cmp",
         _ => "item",
     }

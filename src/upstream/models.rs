@@ -146,7 +146,8 @@ fn rfc3339(seconds: u64) -> String {
 }
 
 /// Appends the list, and under `models` the catalogue that the Codex CLI reads (0.169: every member below is needed
-/// but `context_window`). `instructions`: base instructions that Codex gives the model in place of its own.
+/// but `context_window`; without `apply_patch_tool_type` it has no tool for edits). `instructions`: base instructions
+/// that Codex gives the model in place of its own.
 pub fn write_catalogue(models: &[Model], instructions: &str, out: &mut BytesMut) {
     write(models, out);
     out.truncate(out.len() - 1);
@@ -164,7 +165,7 @@ pub fn write_catalogue(models: &[Model], instructions: &str, out: &mut BytesMut)
         out.extend_from_slice(b",\"base_instructions\":");
         write_string(instructions, out);
         out.extend_from_slice(
-            b",\"support_verbosity\":false,\"truncation_policy\":{\"mode\":\"bytes\",\"limit\":10000}",
+            b",\"apply_patch_tool_type\":\"freeform\",\"supports_search_tool\":true,\"support_verbosity\":false,\"truncation_policy\":{\"mode\":\"bytes\",\"limit\":10000}",
         );
         out.extend_from_slice(b",\"experimental_supported_tools\":[]");
         if let Some(tokens) = model.context_length {
@@ -359,7 +360,7 @@ mod tests {
         write_catalogue(&models, "be brief", &mut catalogue);
         let entry = |id: &str, priority: u8, more: &str| {
             format!(
-                r#"{{"slug":"{id}","display_name":"{id}","supported_reasoning_levels":[],"shell_type":"default","visibility":"list","supported_in_api":true,"priority":{priority},"base_instructions":"be brief","support_verbosity":false,"truncation_policy":{{"mode":"bytes","limit":10000}},"experimental_supported_tools":[]{more}}}"#
+                r#"{{"slug":"{id}","display_name":"{id}","supported_reasoning_levels":[],"shell_type":"default","visibility":"list","supported_in_api":true,"priority":{priority},"base_instructions":"be brief","apply_patch_tool_type":"freeform","supports_search_tool":true,"support_verbosity":false,"truncation_policy":{{"mode":"bytes","limit":10000}},"experimental_supported_tools":[]{more}}}"#
             )
         };
         let entries = [entry("a", 0, ""), entry("b", 1, r#","context_window":8"#)].join(",");

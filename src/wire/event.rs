@@ -185,6 +185,8 @@ pub enum ToolKind {
     Function,
     /// Custom tool, which takes free text as its input.
     Custom,
+    /// Search for tools that the client runs (Responses). Engines know it as a function.
+    Search,
 }
 
 /// Tool entry: one element of `tool_calls` as decoded, before the normaliser knows which call it belongs to.

@@ -3,8 +3,9 @@
 //! Takes: the request, stored items of earlier turns, the engine's capabilities. Gives: the engine's request,
 //! generated from known fields only. Never: a null, an empty list of tools.
 
-use super::input::{self, Item};
+use super::input;
 use super::inputs::{Capabilities, ChatInputs};
+use super::item::Item;
 use super::sealed::Unseal;
 use super::turns::{Turn, drop_oldest, turns};
 use super::{ResponsesMode, ResponsesRequest};

@@ -3,7 +3,8 @@
 //! Takes: a body. Gives: canonical metadata and items, or the failure that names the parameter. Remembers:
 //! nothing.
 
-use super::input::{self, Item};
+use super::input;
+use super::item::Item;
 use crate::json::compacted;
 use crate::request::Rules;
 use crate::request::check::Checked;

@@ -2,7 +2,9 @@
 //!
 //! Takes: one item's JSON. Gives: an [`Item`], borrowed from it. Remembers: nothing.
 
-use super::content::{self, ContentPlace, Part};
+use super::content::{self, ContentPlace};
+use super::item::{CallArguments, Item, Role};
+use super::stand_ins::stand_in;
 use crate::json::{Raw, Text};
 use crate::request::Rules;
 use crate::request::check::list;
@@ -12,7 +14,6 @@ use crate::request::parts;
 use crate::request::refusals::{invalid, missing};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::Failure;
-use std::borrow::Cow;
 
 /// Item types of built-in tools and of the API itself, which a chat engine cannot receive.
 const HOSTED: &[&str] = &[
@@ -42,46 +43,6 @@ const HOSTED: &[&str] = &[
 /// Maximum length of an id, in bytes, as the store can hold it.
 const LONGEST_ID: usize = 512;
 
-/// Item of a conversation, borrowed from its JSON.
-#[derive(Debug)]
-pub(super) enum Item<'a> {
-    Message {
-        role: Role,
-        parts: Vec<Part<'a>>,
-    },
-    Reasoning {
-        content: Vec<Text<'a>>,
-        sealed: Option<Text<'a>>,
-        summary: Vec<Text<'a>>,
-    },
-    Call {
-        id: Text<'a>,
-        namespace: Option<Text<'a>>,
-        name: Text<'a>,
-        text: Text<'a>,
-        kind: ToolKind,
-    },
-    Output {
-        call: Text<'a>,
-        parts: Vec<Part<'a>>,
-    },
-    Compaction(Text<'a>),
-    Reference(Text<'a>),
-    /// Tools that the model may call from here on.
-    Tools(Vec<Object<'a>>),
-    /// Item of a hosted tool: its type, and the whole item with media addresses in canonical spelling.
-    Hosted(&'static str, Cow<'a, str>),
-}
-
-/// Author of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    System,
-    Developer,
-    User,
-    Assistant,
-}
-
 /// Parses an item; `path` is its place for error messages. Fails on an unknown type or a missing member.
 pub(super) fn item<'a>(path: String, raw: Raw<'a>, rules: &Rules) -> Result<Item<'a>, Failure> {
     let item = Object::of(path, raw)?;
@@ -108,7 +69,16 @@ pub(super) fn item<'a>(path: String, raw: Raw<'a>, rules: &Rules) -> Result<Item
         }
         Some("compaction") => item.required_text("encrypted_content").map(Item::Compaction),
         Some(kind) => match HOSTED.iter().find(|hosted| **hosted == kind) {
-            Some(hosted) => Ok(Item::Hosted(hosted, parts::hosted(raw, &rules.media, item.here())?)),
+            Some(kind) => match stand_in(&item, kind, rules)? {
+                // The engine knows this search as a function.
+                Some(item @ Item::FoundTools { call: Some(_), .. }) => Ok(item),
+                Some(item @ Item::Call { .. }) if *kind == "tool_search_call" => Ok(item),
+                stand_in => Ok(Item::Hosted {
+                    kind,
+                    raw: parts::hosted(raw, &rules.media, item.here())?,
+                    stand_in: stand_in.map(Box::new),
+                }),
+            },
             None => Err(invalid(item.path("type"), "it must be the type of an item")),
         },
     }
@@ -154,8 +124,7 @@ fn call<'a>(item: &Object<'a>, key: &str, kind: ToolKind) -> Result<Item<'a>, Fa
         id: item.required_name("call_id")?,
         namespace: item.text("namespace")?.filter(|namespace| !namespace.is_empty()),
         name: item.required_name("name")?,
-        text: item.required_text(key)?,
-        kind,
+        arguments: CallArguments::Text(item.required_text(key)?, kind),
     })
 }
 

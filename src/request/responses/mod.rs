@@ -10,10 +10,12 @@ pub mod conversations;
 mod echo;
 mod input;
 mod inputs;
+mod item;
 mod native;
 pub mod outputs;
 mod sealed;
 mod settings;
+mod stand_ins;
 pub mod summary;
 mod tools;
 mod turns;
@@ -35,7 +37,7 @@ use crate::wire::encode::Echo;
 use crate::wire::fault::Failure;
 use crate::wire::options::{Options, RequestUnknown, ResponsesReasoning};
 use bytes::{BufMut, Bytes, BytesMut};
-use input::Item;
+use item::Item;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -74,6 +76,8 @@ const KNOWN: &[&str] = &[
     "prompt",
     "context_management",
     "moderation",
+    // Of Codex, about its installation and session; nothing for an engine.
+    "client_metadata",
 ];
 
 /// Fields of Chat Completions that samewire writes itself, and their names in this API.
@@ -126,9 +130,10 @@ pub struct ResponsesRequest {
     pub limit: Option<u64>,
     /// Tools on offer, with the mapping between the engine's tool names and the client's.
     pub tools: Tools,
-    /// Parts of the request that the engine does not get, reported to the client: `tools[3].web_search`.
+    /// Parts of the request that the engine does not get, reported to the client: `tools[3].web_search`,
+    /// `input[2].web_search_call`.
     pub dropped: Vec<String>,
-    /// Other fields and items without effect, for the log: `moderation`, `input[2].web_search_call`.
+    /// Other fields without effect, for the log: `moderation`.
     pub ignored: Vec<String>,
     /// Input items, as the client wrote them.
     input: Vec<Bytes>,
@@ -225,10 +230,9 @@ impl ResponsesRequest {
         }
         let streaming = from.streaming()?;
         let settings = settings::read(&from)?;
-        let Items { input, references, mut ignored, tools } = items(&from, body, complete)?;
+        let Items { input, references, dropped, tools } = items(&from, body, complete)?;
         let tools = Tools::read(&from, &tools, options.unsupported_tools, way)?;
-        let noted = ["context_management", "moderation"].into_iter().filter(|key| from.get(key).is_some());
-        ignored.extend(noted.map(ToOwned::to_owned));
+        let ignored = ["context_management", "moderation"].into_iter().filter(|key| from.get(key).is_some());
         let conversation = settings::conversation(&from)?;
         let previous_response_id = from.string("previous_response_id")?;
         if conversation.is_some() && previous_response_id.is_some() {
@@ -251,9 +255,9 @@ impl ResponsesRequest {
             truncation_auto: settings.truncation_auto,
             include: settings.include,
             limit: from.whole("max_output_tokens", 1..=100_000_000)?,
-            dropped: tools.dropped().collect(),
+            dropped: tools.dropped().chain(dropped).collect(),
             tools,
-            ignored,
+            ignored: ignored.map(ToOwned::to_owned).collect(),
             input,
             references,
             echoed: echo::echoed_fields(body, |key| from.get(key).map(|field| field.value), &dropped_places),
@@ -301,9 +305,12 @@ impl ResponsesRequest {
     /// # Errors
     /// Fails if a tool of another type has the name of one of them.
     pub fn add_earlier_tools<'a>(&mut self, history: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
-        for item in history.filter(|item| item.contains("additional_tools")) {
+        let introduces =
+            |item: &&str| item.contains("additional_tools") || item.contains("tool_search_output");
+        for item in history.filter(introduces) {
             let Some(raw) = Raw::of(item) else { continue };
-            if let Ok(Item::Tools(tools)) = input::item("previous_response_id".to_owned(), raw, &self.rules) {
+            let item = input::item("previous_response_id".to_owned(), raw, &self.rules);
+            if let Some(tools) = item.ok().and_then(Item::introduced) {
                 self.tools.recall(&tools)?;
             }
         }
@@ -316,9 +323,10 @@ impl ResponsesRequest {
         self.references.clear();
     }
 
-    /// Removes hosted items from the list of ignored input, for an engine that reads them.
+    /// Removes hosted items from what is dropped, for an engine that reads them.
     pub fn accept_hosted_items(&mut self) {
-        self.ignored.retain(|what| !what.starts_with("input["));
+        // Tools that an item introduces have longer names: `input[2].tools[0].mcp`.
+        self.dropped.retain(|what| !what.starts_with("input[") || what.contains("].tools["));
     }
 
     /// Stores the response if possible, whatever the client asked.
@@ -466,8 +474,8 @@ fn may_pass_to_engine(field: &Field<'_>) -> bool {
 struct Items<'a> {
     input: Vec<Bytes>,
     references: Vec<(usize, String)>,
-    /// Items that a chat engine is not sent, for the log.
-    ignored: Vec<String>,
+    /// Items that a chat engine is not sent.
+    dropped: Vec<String>,
     /// Tools introduced by items.
     tools: Vec<Object<'a>>,
 }
@@ -497,9 +505,8 @@ fn items<'a>(from: &'a Checked<'_>, body: &Bytes, complete: bool) -> Result<Item
     for (at, raw) in all.into_iter().enumerate() {
         match input::item(format!("input[{at}]"), raw, from.rules)? {
             Item::Reference(id) => items.references.push((at, id.decoded().into_owned())),
-            Item::Hosted(kind, _) => items.ignored.push(format!("input[{at}].{kind}")),
-            Item::Tools(tools) => items.tools.extend(tools),
-            _ => {}
+            Item::Hosted { kind, stand_in: None, .. } => items.dropped.push(format!("input[{at}].{kind}")),
+            item => items.tools.extend(item.introduced().unwrap_or_default()),
         }
         items.input.push(body.slice_ref(raw.get().as_bytes()));
     }

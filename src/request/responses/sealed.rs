@@ -3,7 +3,8 @@
 //! Takes: the text, and the function that opens it. Gives: what was sealed. Never: opens a text of one kind as the
 //! other.
 
-use super::input::{self, Item};
+use super::input;
+use super::item::Item;
 use super::{ChatInputs, ResponsesRequest};
 use crate::json::{Raw, Text};
 use crate::wire::fault::{Failure, Fault};

@@ -19,6 +19,8 @@ use std::collections::{HashMap, HashSet};
 
 /// Maximum length of a function name, in characters.
 const LONGEST: usize = 64;
+/// Type of the tool with which a model searches for tools, and its name as a function.
+pub(super) const TOOL_SEARCH: &str = "tool_search";
 /// Number of hash digits that replace the rest of a name that is too long.
 const DIGITS: usize = 8;
 
@@ -44,7 +46,7 @@ pub struct CalledTool {
     pub namespace: Option<String>,
     /// Name of the tool within its namespace.
     pub name: String,
-    /// Kind of call that the client receives: function or custom.
+    /// Kind of call that the client receives.
     pub kind: ToolKind,
 }
 
@@ -113,7 +115,7 @@ impl Tools {
                 last.offered = Raw::of(&offered).map(compacted);
             }
         }
-        more.iter().try_for_each(|tool| tools.add(tool, None))?;
+        tools.introduce(more, |other, offer| other == offer)?;
         if tools.offers.len() > most {
             return Err(invalid(
                 "tools",
@@ -130,20 +132,28 @@ impl Tools {
 
     /// Adds tools introduced earlier in the conversation that this request does not offer itself.
     pub(super) fn recall(&mut self, earlier: &[Object<'_>]) -> Result<(), Failure> {
-        let (known, hosted) = (self.offers.len(), self.hosted.len());
-        earlier.iter().try_for_each(|tool| self.add(tool, None))?;
+        let hosted = self.hosted.len();
+        self.introduce(earlier, |other, offer| {
+            (&other.namespace, &other.name) == (&offer.namespace, &offer.name)
+        })?;
         self.hosted.truncate(hosted);
-        let is_known = |offer: &OfferedFunction, before: &[OfferedFunction]| {
-            before.iter().any(|other| {
-                (&other.tool.namespace, &other.tool.name) == (&offer.tool.namespace, &offer.tool.name)
-            })
-        };
+        self.assign_wire_names()
+    }
+
+    /// Adds tools that items introduce, each once: `same` compares one with a tool that is there already.
+    fn introduce(
+        &mut self,
+        tools: &[Object<'_>],
+        same: impl Fn(&CalledTool, &CalledTool) -> bool,
+    ) -> Result<(), Failure> {
+        let known = self.offers.len();
+        tools.iter().try_for_each(|tool| self.add(tool, None))?;
         for offer in self.offers.split_off(known) {
-            if !is_known(&offer, &self.offers) {
+            if !self.offers.iter().any(|other| same(&other.tool, &offer.tool)) {
                 self.offers.push(offer);
             }
         }
-        self.assign_wire_names()
+        Ok(())
     }
 
     fn add(&mut self, tool: &Object<'_>, place: Option<usize>) -> Result<(), Failure> {
@@ -173,6 +183,12 @@ impl Tools {
         let (kind, rest) = match kind {
             "function" => (ToolKind::Function, function(tool)?),
             "custom" => (ToolKind::Custom, custom(tool)?),
+            // Without `execution: "client"` the service would search.
+            TOOL_SEARCH
+                if namespace.is_none() && tool.text("execution")?.is_some_and(|by| by == "client") =>
+            {
+                (ToolKind::Search, function(tool)?)
+            }
             // The type appears in a response header: only the characters of API words are allowed.
             word if is_word(word) && word != "namespace" => {
                 let (path, kind) = (tool.here().to_owned(), word.to_owned());
@@ -181,7 +197,10 @@ impl Tools {
             }
             _ => return Err(invalid(tool.path("type"), "it must be the type of a tool")),
         };
-        let name = tool.required_name("name")?.decoded().into_owned();
+        let name = match kind {
+            ToolKind::Search => TOOL_SEARCH.to_owned(),
+            _ => tool.required_name("name")?.decoded().into_owned(),
+        };
         let called = CalledTool { namespace: namespace.map(ToOwned::to_owned), name, kind };
         self.offers.push(OfferedFunction {
             wire_name: String::new(),
@@ -299,6 +318,10 @@ impl Tools {
                     Ok(ChosenTool::Offers(all))
                 };
             }
+            TOOL_SEARCH if self.called(TOOL_SEARCH).kind == ToolKind::Search => {
+                let at = self.by_wire.get(TOOL_SEARCH);
+                return Ok(ChosenTool::Offers(at.copied().into_iter().collect()));
+            }
             kind => {
                 let found = self.hosted.iter().enumerate().find(|(_, hosted)| hosted.kind == kind);
                 return found
@@ -364,6 +387,29 @@ impl Tools {
             (Some(offer), _) => offer.wire_name.clone(),
             (None, Some(namespace)) => flat_name(namespace, name, |_| false),
             (None, None) => key.1,
+        }
+    }
+
+    /// Returns what the model reads as the output of a search that found these tools: their names on the wire.
+    pub(super) fn found(&self, tools: &[Object<'_>]) -> String {
+        let text = |tool: &Object<'_>, key: &str| {
+            tool.text(key).ok().flatten().map(|text| text.decoded().into_owned())
+        };
+        let mut names = Vec::new();
+        for tool in tools {
+            let name = text(tool, "name").unwrap_or_default();
+            if text(tool, "type").as_deref() == Some("namespace") {
+                let inner = tool.objects("tools", self.most).unwrap_or_default();
+                let inner = inner.iter().filter_map(|inner| text(inner, "name"));
+                names.extend(inner.map(|inner| self.wire_name(Some(&name), &inner)));
+            } else if !name.is_empty() {
+                names.push(self.wire_name(None, &name));
+            }
+        }
+        if names.is_empty() {
+            "No tools were found.".to_owned()
+        } else {
+            format!("Tools found: {}", names.join(", "))
         }
     }
 

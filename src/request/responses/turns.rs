@@ -5,9 +5,9 @@
 
 use super::Tools;
 use super::content::{self, Part, member, own_member};
-use super::input::{Item, Role};
+use super::item::{CallArguments, Item, Role};
 use super::sealed::{Unseal, open_reasoning, open_summary};
-use crate::json::{Raw, Text, write_compact, write_string};
+use crate::json::{Raw, Text, compacted, write_compact, write_string};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::DeveloperRole;
@@ -50,6 +50,7 @@ pub(super) fn turns<'a>(
     unseal: Unseal<'_>,
     hosted: bool,
 ) -> Result<Vec<Turn<'a>>, Failure> {
+    let items: Vec<_> = items.into_iter().map(|(path, item)| (path, read_as(item, hosted))).collect();
     let called = items.iter().filter_map(|(_, item)| match item {
         Item::Call { id, .. } => Some(id.decoded().into_owned()),
         _ => None,
@@ -65,10 +66,14 @@ pub(super) fn turns<'a>(
             Item::Reasoning { content, sealed, summary } => {
                 add_reasoning(&content, sealed, &summary, unseal, &mut turns);
             }
-            Item::Call { id, namespace, name, text, kind } => {
+            Item::Call { id, namespace, name, arguments: given } => {
                 let namespace = namespace.map(|namespace| namespace.decoded());
                 let name = tools.wire_name(namespace.as_deref(), &name.decoded());
-                assistant(&mut turns).calls.push(Call { id, name, arguments: arguments(text, kind) });
+                let arguments = match given {
+                    CallArguments::Text(text, kind) => arguments(text, kind),
+                    CallArguments::Object(object) => compacted(object),
+                };
+                assistant(&mut turns).calls.push(Call { id, name, arguments });
             }
             Item::Output { call, .. } if !called.contains(call.decoded().as_ref()) => {
                 let id = call.decoded();
@@ -81,13 +86,27 @@ pub(super) fn turns<'a>(
                 let text = open_summary(sealed, &path, unseal)?;
                 turns.push(Turn::new(TurnRole::Author(Role::System), vec![Part::Generated(text)]));
             }
-            Item::Hosted(_, raw) if hosted => turns.push(Turn::new(TurnRole::Hosted(raw), Vec::new())),
+            Item::FoundTools { call: Some(call), tools: found }
+                if called.contains(call.decoded().as_ref()) =>
+            {
+                let parts = vec![Part::Generated(tools.found(&found))];
+                turns.push(Turn::new(TurnRole::Tool(call), parts));
+            }
+            Item::Hosted { raw, .. } if hosted => turns.push(Turn::new(TurnRole::Hosted(raw), Vec::new())),
             // References are resolved and tools added by now; hosted items were reported when the request was
             // read.
-            Item::Reference(_) | Item::Hosted(..) | Item::Tools(_) => {}
+            Item::Reference(_) | Item::Hosted { .. } | Item::Tools(_) | Item::FoundTools { .. } => {}
         }
     }
     Ok(turns)
+}
+
+/// Returns an item as the engine reads it: `hosted` items unchanged, or what stands for them.
+fn read_as(item: Item<'_>, hosted: bool) -> Item<'_> {
+    match item {
+        Item::Hosted { stand_in: Some(item), .. } if !hosted => *item,
+        item => item,
+    }
 }
 
 /// Drops the oldest messages except those of the system, and outputs together with their call (wire-format 4.2,
@@ -158,7 +177,7 @@ pub(crate) fn arguments(text: Text<'_>, kind: ToolKind) -> String {
         ToolKind::Function if decoded.trim_start().starts_with('{') && Raw::of(&decoded).is_some() => {
             return decoded.into_owned();
         }
-        ToolKind::Function => "{\"_raw\"",
+        ToolKind::Function | ToolKind::Search => "{\"_raw\"",
     };
     member(key, text, &mut json);
     json.put_u8(b'}');

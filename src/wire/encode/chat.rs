@@ -160,7 +160,9 @@ fn write_call_start(id: &str, name: &str, kind: ToolKind, out: &mut BytesMut) {
     out.extend_from_slice(b"\"id\":");
     write_string(id, out);
     let (open, text): (&[u8], &[u8]) = match kind {
-        ToolKind::Function => (b",\"type\":\"function\",\"function\":{\"name\":", b",\"arguments\":\""),
+        ToolKind::Function | ToolKind::Search => {
+            (b",\"type\":\"function\",\"function\":{\"name\":", b",\"arguments\":\"")
+        }
         ToolKind::Custom => (b",\"type\":\"custom\",\"custom\":{\"name\":", b",\"input\":\""),
     };
     out.extend_from_slice(open);

@@ -51,5 +51,10 @@ async fn the_catalogue_of_codex_stands_beside_the_list() {
     assert_eq!((&models[0]["slug"], &models[0]["context_window"]), (&json!("base"), &json!(2048)));
     assert_eq!(models[0]["base_instructions"], "Be brief.");
     assert!(models[1].get("context_window").is_none());
+    // Without the first, Codex has no tool for edits.
+    for model in models {
+        assert_eq!(model["apply_patch_tool_type"], "freeform");
+        assert_eq!(model["supports_search_tool"], true);
+    }
     world.end().await;
 }

@@ -1,6 +1,7 @@
 //! The Responses API: its objects, streams, WebSockets and stored state.
 
 mod background;
+mod codex;
 mod compact;
 mod conversations;
 mod hold;

@@ -160,7 +160,7 @@ fn hosted_items_are_left_out() {
             sent("auto", "{}", &body, &material()).unwrap(),
             chat(r#"{"role":"user","content":"a"}"#, "")
         );
-        assert_eq!(read(&body).unwrap().ignored, [format!("input[1].{kind}")]);
+        assert_eq!(read(&body).unwrap().dropped, [format!("input[1].{kind}")]);
     }
 }
 

@@ -189,7 +189,8 @@ fn defaults_of_a_minimal_request() {
     assert_eq!(asked.limit, Some(7));
     let all = Include { encrypted_reasoning: true, output_text_logprobs: true, input_image_urls: true };
     assert_eq!(asked.include, all);
-    assert_eq!(asked.ignored, ["input[3].web_search_call", "context_management", "moderation"]);
+    assert_eq!(asked.dropped, ["input[3].web_search_call"]);
+    assert_eq!(asked.ignored, ["context_management", "moderation"]);
     assert_eq!(asked.references().collect::<Vec<_>>(), [(1, "msg_1"), (2, "rs_1")]);
     assert_eq!(asked.input().next().unwrap(), r#"{"role":"user","content":"a"}"#);
     assert!(!read(&request(r#""input":"hi","store":false"#)).unwrap().store);

@@ -1,7 +1,7 @@
 //! Tool calls as output items, and the tools that the names in the engine's calls stand for (wire-format 4.2, 4.4).
 
 use super::text_events::{self, TextEvents};
-use crate::json::{Raw, Text, write_string};
+use crate::json::{Raw, Text, compacted, write_string};
 use crate::wire::arguments::Arguments;
 use crate::wire::event::ToolKind;
 use crate::wire::{OutputBuffer, Rope, Spelled};
@@ -16,8 +16,8 @@ pub struct NameMeaning {
     pub namespace: Option<String>,
     /// Name of the tool within its namespace.
     pub name: String,
-    /// True if the client declared a custom tool, which the engine knows as a function with one string `input`.
-    pub custom: bool,
+    /// Kind of tool that the client declared. The engine knows a custom tool as a function with one string `input`.
+    pub kind: ToolKind,
 }
 
 /// Table from the names that the engine uses to the client's tools. Names without an entry are plain functions.
@@ -32,7 +32,7 @@ impl Calls {
 
     /// Returns the tool that `name` stands for; a plain function of that name if the table has no entry.
     pub fn meaning_of(&self, name: &str) -> NameMeaning {
-        let plain = || NameMeaning { namespace: None, name: name.to_owned(), custom: false };
+        let plain = || NameMeaning { namespace: None, name: name.to_owned(), kind: ToolKind::Function };
         self.0.get(name).cloned().unwrap_or_else(plain)
     }
 }
@@ -45,15 +45,15 @@ pub(super) struct Call {
     id: String,
     called: NameMeaning,
     kind: ToolKind,
-    /// Arguments or input in JSON spelling, as far as they have been sent to the client.
+    /// Arguments or input in JSON spelling, as far as they have been sent to the client; a search's as JSON.
     text: Rope,
-    /// Arguments that wrap the input of a custom tool, in JSON spelling. Buffered until the call ends.
+    /// Arguments of a custom tool, which wrap its input, or of a search, in JSON spelling. Buffered until the call ends.
     wrapped: Rope,
     /// Position in the JSON grammar of the arguments, which shows when they are complete.
     progress: Arguments,
 }
 
-/// Call of a client's tool in the output.
+/// Call of a client's tool in the output, whose output is a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputCall {
     /// Value of the item's `call_id`.
@@ -75,11 +75,11 @@ impl Call {
         }
     }
 
-    /// Appends a piece of arguments or input. Returns the bytes to send at once; `None` if the input is wrapped in
-    /// arguments and has to wait for their end.
+    /// Appends a piece of arguments or input. Returns the bytes to send at once; `None` if they have to wait for the
+    /// end of the arguments.
     pub(super) fn take(&mut self, piece: &Text<'_>) -> Option<&[u8]> {
         self.progress.read(piece);
-        if self.is_wrapped() {
+        if self.waits() {
             self.wrapped.append(|out| piece.write(out));
             return None;
         }
@@ -87,14 +87,23 @@ impl Call {
     }
 
     /// Extracts the input of a custom tool from its complete arguments. Returns it if there is any to send; `None`
-    /// for calls that are not wrapped. Arguments of another form become the input as they are.
+    /// for other calls. Arguments of another form become the input as they are.
     pub(super) fn unwrap(&mut self) -> Option<&Rope> {
-        if !self.is_wrapped() {
+        if !self.waits() {
             return None;
         }
         let spelled = std::mem::take(&mut self.wrapped).join();
         let wrapped = Text::json(&spelled).decoded();
         self.text = Rope::default();
+        if self.is_search() {
+            self.text.append(|out| match Raw::of(&wrapped) {
+                Some(json) => out.extend_from_slice(compacted(json).as_bytes()),
+                None if wrapped.trim().is_empty() => out.extend_from_slice(b"{}"),
+                None => write_string(&wrapped, out),
+            });
+            self.text.close();
+            return None;
+        }
         // Arguments without a string `input` are sent unchanged, so that nothing is lost.
         let input = input(&wrapped).unwrap_or_else(|| Text::json(&spelled));
         self.text.append(|out| input.write(out));
@@ -107,12 +116,18 @@ impl Call {
         self.text.close();
     }
 
-    fn is_wrapped(&self) -> bool {
-        self.called.custom && self.kind == ToolKind::Function
+    /// Returns true if the client gets the arguments at their end, in another form.
+    fn waits(&self) -> bool {
+        self.called.kind != ToolKind::Function && self.kind == ToolKind::Function
     }
 
     fn is_custom(&self) -> bool {
-        self.called.custom || self.kind == ToolKind::Custom
+        self.called.kind == ToolKind::Custom || self.kind == ToolKind::Custom
+    }
+
+    /// Returns true for a search for tools, whose arguments are JSON and come without events of their own.
+    pub(super) fn is_search(&self) -> bool {
+        self.called.kind == ToolKind::Search && self.waits()
     }
 
     /// Returns true if a function's arguments break off.
@@ -127,11 +142,19 @@ impl Call {
     }
 
     pub(super) fn prefix(&self) -> &'static str {
-        if self.is_custom() { "ctc" } else { "fc" }
+        match (self.is_search(), self.is_custom()) {
+            (true, _) => "tsc",
+            (_, true) => "ctc",
+            _ => "fc",
+        }
     }
 
     pub(super) fn item_type(&self) -> &'static str {
-        if self.is_custom() { "custom_tool_call" } else { "function_call" }
+        match (self.is_search(), self.is_custom()) {
+            (true, _) => "tool_search_call",
+            (_, true) => "custom_tool_call",
+            _ => "function_call",
+        }
     }
 
     pub(super) fn text_events(&self) -> &'static TextEvents {
@@ -142,9 +165,9 @@ impl Call {
         Spelled::Whole(&self.text)
     }
 
-    /// Returns the id and the kind of the call.
-    pub(super) fn reference(&self) -> OutputCall {
-        OutputCall { call_id: self.id.clone(), custom: self.is_custom() }
+    /// Returns the id and the kind of the call; `None` for a search, whose output is a list of tools.
+    pub(super) fn reference(&self) -> Option<OutputCall> {
+        (!self.is_search()).then(|| OutputCall { call_id: self.id.clone(), custom: self.is_custom() })
     }
 
     pub(super) fn write_id(&self, out: &mut BytesMut) {
@@ -159,6 +182,14 @@ impl Call {
     pub(super) fn write(&self, text: Spelled<'_>, out: &mut OutputBuffer) {
         out.extend_from_slice(b",\"call_id\":");
         self.write_id(out.open());
+        if self.is_search() {
+            out.extend_from_slice(b",\"execution\":\"client\",\"arguments\":");
+            // There are none before the call has ended.
+            return match self.text.is_empty() {
+                true => out.extend_from_slice(b"{}"),
+                false => out.push_text(text),
+            };
+        }
         out.extend_from_slice(b",\"name\":");
         self.write_name(out.open());
         if let Some(namespace) = &self.called.namespace {

@@ -298,6 +298,9 @@ impl Events {
         if let Some(input) = call.unwrap() {
             self.delta(voice, place, 0, EventText::whole(input), out);
         }
+        if call.is_search() {
+            return;
+        }
         self.write_event(voice.done, out, |out| {
             place.write(out.open());
             if voice.text == ARGUMENTS.text {

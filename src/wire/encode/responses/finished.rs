@@ -60,7 +60,7 @@ impl OutputItem {
         let mut out = OutputBuffer::default();
         item.write(WrittenState::Present, &mut out);
         let call = match &item.kind {
-            Kind::Call(call) => Some(call.reference()),
+            Kind::Call(call) => call.reference(),
             _ => None,
         };
         // The encoder writes text only, so it is valid UTF-8.

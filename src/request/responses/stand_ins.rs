@@ -1,0 +1,72 @@
+//! Items of tools that the API names and a client runs itself (shell, patches, a search for tools), as the calls of
+//! functions and the outputs that an engine can read (wire-format 4.3).
+//!
+//! Takes: one item's JSON. Gives: the call or the output that stands for it. Remembers: nothing.
+
+use super::content::Part;
+use super::item::{CallArguments, Item};
+use super::tools::TOOL_SEARCH;
+use crate::json::{Text, compacted};
+use crate::request::Rules;
+use crate::request::object::Object;
+use crate::wire::fault::Failure;
+
+/// Returns the item that stands for this one; `None` if there is none for its type, or if it lacks what a call or
+/// an output needs. Fails on a member of the wrong type.
+pub(super) fn stand_in<'a>(
+    item: &Object<'a>,
+    kind: &str,
+    rules: &Rules,
+) -> Result<Option<Item<'a>>, Failure> {
+    match kind {
+        "local_shell_call" => call(item, "local_shell", "action"),
+        "shell_call" => call(item, "shell", "action"),
+        "apply_patch_call" => call(item, "apply_patch", "operation"),
+        "tool_search_call" if is_clients(item)? => call(item, TOOL_SEARCH, "arguments"),
+        "local_shell_call_output" => {
+            // The published schema has no `call_id` here: `id` is that of the call.
+            let call = id(item, "call_id")?.map_or_else(|| id(item, "id"), |id| Ok(Some(id)))?;
+            Ok(output(call, item.text("output")?.map(|text| text.decoded().into_owned())))
+        }
+        "shell_call_output" => Ok(output(id(item, "call_id")?, item.get("output").map(compacted))),
+        "apply_patch_call_output" => {
+            let status = item.text("status")?.map(|status| status.decoded().into_owned());
+            let log = item.text("output")?.filter(|log| !log.is_empty());
+            let told = status.map(|status| match log {
+                Some(log) => format!("{status}\n{}", log.decoded()),
+                None => status,
+            });
+            Ok(output(id(item, "call_id")?, told))
+        }
+        "tool_search_output" if item.get("tools").is_some() => Ok(Some(Item::FoundTools {
+            call: if is_clients(item)? { id(item, "call_id")? } else { None },
+            tools: item.objects("tools", rules.caps.tools)?,
+        })),
+        _ => Ok(None),
+    }
+}
+
+/// Returns true unless the service has run the search, whose tool no engine here is offered as a function.
+fn is_clients(item: &Object<'_>) -> Result<bool, Failure> {
+    Ok(item.text("execution")?.is_none_or(|by| by == "client"))
+}
+
+/// Returns the call of a function with the object under `key` as its arguments.
+fn call<'a>(item: &Object<'a>, name: &'static str, key: &str) -> Result<Option<Item<'a>>, Failure> {
+    let arguments = item.get(key).filter(|value| value.get().starts_with('{'));
+    let call = |(id, arguments)| Item::Call {
+        id,
+        namespace: None,
+        name: Text::plain(name),
+        arguments: CallArguments::Object(arguments),
+    };
+    Ok(id(item, "call_id")?.zip(arguments).map(call))
+}
+
+fn output<'a>(call: Option<Text<'a>>, told: Option<String>) -> Option<Item<'a>> {
+    call.zip(told).map(|(call, told)| Item::Output { call, parts: vec![Part::Generated(told)] })
+}
+
+fn id<'a>(item: &Object<'a>, key: &str) -> Result<Option<Text<'a>>, Failure> {
+    Ok(item.text(key)?.filter(|id| !id.is_empty()))
+}
