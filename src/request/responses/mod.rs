@@ -394,9 +394,10 @@ impl ResponsesRequest {
         }
     }
 
-    /// Returns `instructions` as a JSON string, if set.
+    /// Returns `instructions` as a JSON string, if there are any.
     fn instructions(&self) -> Option<&Bytes> {
-        self.echoed.iter().find(|(key, _)| *key == "instructions").map(|(_, json)| json)
+        let given = self.echoed.iter().find(|(key, _)| *key == "instructions").map(|(_, json)| json);
+        given.filter(|json| json.as_ref() != b"\"\"")
     }
 
     /// Returns the request fields that the answer echoes.

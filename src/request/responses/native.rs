@@ -56,7 +56,8 @@ impl ResponsesRequest {
             let limit = limit + takes.native.limit_taken_off;
             out.extend_from_slice(format!(",\"max_output_tokens\":{limit}").as_bytes());
         }
-        for (key, json) in &self.carried {
+        for (key, json) in self.carried.iter().filter(|(key, json)| *key != "instructions" || json != "\"\"")
+        {
             out.extend_from_slice(format!(",\"{key}\":").as_bytes());
             out.extend_from_slice(json);
         }

@@ -131,8 +131,9 @@ async fn calls_of_the_tools_that_the_api_names_are_calls_of_functions() {
         r#"{"type":"web_search_call","id":"ws_1","status":"completed","action":{"type":"search","query":"q"}}"#,
     ]
     .join(",");
-    let body =
-        format!(r#""model":"m","input":[{input}],"client_metadata":{{"x-codex-installation-id":"7"}}"#);
+    let body = format!(
+        r#""model":"m","instructions":"","input":[{input}],"client_metadata":{{"x-codex-installation-id":"7"}}"#
+    );
     let answer = world.ask(&ask(&body)).await;
     object(&answer);
     let dropped = "input[9].tool_search_call,input[10].web_search_call";

@@ -107,6 +107,7 @@ fn history_and_references_are_written_out() {
 
 #[test]
 fn parameters_stay_and_state_does_not() {
+    assert_eq!(sent("generic", r#""instructions":"","input":"a""#), sent("generic", r#""input":"a""#));
     let all = r#""input":"a","instructions":"be \u00e9","max_output_tokens":16,"max_tool_calls":3,"temperature":0.50,"top_p":1,"frequency_penalty":0.1,"presence_penalty":0.2,"top_logprobs":2,"text":{"format":{"type":"json_object"},"verbosity":"low"},"reasoning":{"effort":"low","summary":"auto"},"user":"u","include":["reasoning.encrypted_content","message.output_text.logprobs","web_search_call.results","message.input_image.image_url"],"stream":true,"stream_options":{"include_obfuscation":true},"store":true,"truncation":"auto","metadata":{"a":"b"},"safety_identifier":"s","prompt_cache_key":"k","service_tier":"auto","parallel_tool_calls":false,"top_k":5"#;
     let expected = |limit: u32| {
         format!(

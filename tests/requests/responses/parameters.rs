@@ -123,6 +123,9 @@ fn rows_that_depend_on_engine_and_options() {
 /// Leading messages of one role are merged: many templates accept only one.
 #[test]
 fn instructions_and_roles() {
+    // Empty instructions are none.
+    let none = request(r#""instructions":"","input":"hi""#);
+    assert_eq!(sent("auto", "{}", &none, &ChatInputs::default()).unwrap(), chat(HI, ""));
     let lead = r#"{"role":"developer","content":[{"type":"input_text","text":"d"},{"type":"input_text","text":"e"}]},{"role":"system","content":"s"}"#;
     let messages = |list: &[(&str, &str)]| {
         let message = |(role, text): &(&str, &str)| format!(r#"{{"role":"{role}","content":"{text}"}}"#);
@@ -142,6 +145,7 @@ fn instructions_and_roles() {
             &[("system", r#"be \"kind\""#), ("developer", r"d\ne"), ("system", "s")],
         ),
         ("{}", "", &[("system", r"d\ne\n\ns")]),
+        ("{}", r#""instructions":"","#, &[("system", r"d\ne\n\ns")]),
     ] {
         let body = request(&format!(
             r#"{instructions}"input":[{lead},{{"role":"user","content":"u"}},{{"role":"system","content":"later"}}]"#
