@@ -278,8 +278,8 @@ pub enum Becomes {
     Text(&'static str),
     /// An `image_url` part, with the address in an object.
     ImageUrl,
-    /// No conversion: the request is refused.
-    Refused,
+    /// A text part with the content of a file. The request is refused if that is no text.
+    FileText,
 }
 
 /// Spelling of one output constraint, as the engine reads it.

@@ -182,11 +182,11 @@ pub(super) const PART_INPUT_IMAGE: RequestRule = RequestRule::new(
     Change::Part("input_image", Becomes::ImageUrl),
 );
 pub(super) const PART_FILE: RequestRule =
-    RequestRule::new("part_file", "a part file is refused", Change::Part("file", Becomes::Refused));
+    RequestRule::new("part_file", "a part file became text", Change::Part("file", Becomes::FileText));
 pub(super) const PART_INPUT_FILE: RequestRule = RequestRule::new(
     "part_input_file",
-    "a part input_file is refused",
-    Change::Part("input_file", Becomes::Refused),
+    "a part input_file became text",
+    Change::Part("input_file", Becomes::FileText),
 );
 
 /// Resolves a token limit given under both names in favour of the newer one: the service refuses both together, vLLM

@@ -6,6 +6,7 @@
 
 mod adapt;
 mod changed_messages;
+mod files;
 mod messages;
 mod object_edit;
 mod parts;

@@ -1,6 +1,7 @@
 //! Changes of the content parts of messages, such as images, files and tool results (engines E.3).
 
 use super::adapt::{Message, RequestAdapter, joined, joined_parts};
+use super::files;
 use super::object_edit::ObjectEdit;
 use crate::engine::rule::Becomes;
 use crate::json::{self, Raw, Text};
@@ -24,14 +25,18 @@ pub(super) fn tool_text(adapter: &mut RequestAdapter<'_>) -> bool {
 /// Converts or refuses all content parts of type `kind` in structured messages. Fails if the engine supports no
 /// such parts.
 pub(super) fn part(adapter: &mut RequestAdapter<'_>, kind: &str, becomes: Becomes) -> Result<bool, Failure> {
-    // A file of a Responses item becomes a chat file part (wire-format 4.3).
-    if adapter.is_generated && becomes == Becomes::Refused {
-        return Ok(false);
-    }
-    let RequestAdapter { messages, edits, text, .. } = adapter;
+    let RequestAdapter { messages, edits, text, is_generated, .. } = adapter;
     let mut any = false;
     for message in messages.iter_mut() {
-        any |= convert_in_message(message, kind, becomes, text, edits)?;
+        let at = message.at;
+        any |= convert_in_message(message, kind, becomes, text, edits).map_err(|part| {
+            // The messages of a Responses request are generated from its items, which have other places.
+            let (param, kind) = match is_generated {
+                true => ("input".to_owned(), "input_file"),
+                false => (format!("messages[{at}].content[{part}].type"), kind),
+            };
+            unsupported_value(param, &format!("the engine takes no parts of type {kind}"))
+        })?;
     }
     Ok(any)
 }
@@ -52,13 +57,15 @@ fn flatten(message: &mut Message<'_>, kind: &str, key: &str) -> bool {
     text.is_some()
 }
 
+/// Converts the parts of one message. Returns true if there were any, or the index of the part that the engine does
+/// not support.
 fn convert_in_message(
     message: &mut Message<'_>,
     kind: &str,
     becomes: Becomes,
     text: &str,
     edits: &mut Edits,
-) -> Result<bool, Failure> {
+) -> Result<bool, usize> {
     let content = message.edit.original("content").filter(|content| content.starts_with('['));
     // Search the bytes before parsing: most messages have no part of this kind.
     let Some(content) = content.filter(|content| content.contains(kind)) else { return Ok(false) };
@@ -80,6 +87,11 @@ fn convert_in_message(
         if !is_it(&quoted) {
             continue;
         }
+        if becomes == Becomes::FileText {
+            edits.replace(place(text, part.get()), files::text_part(part).ok_or(at)?);
+            any = true;
+            continue;
+        }
         let spans: Vec<_> = members.iter().map(MemberSpan::from).collect();
         let mut edit = ObjectEdit::new(text, spans, place(text, part.get()).end - 1);
         match becomes {
@@ -90,10 +102,7 @@ fn convert_in_message(
                 }
             }
             Becomes::ImageUrl => image(&mut edit, edits, text),
-            Becomes::Refused => {
-                let param = format!("messages[{}].content[{at}].type", message.at);
-                return Err(unsupported_value(param, &format!("the engine takes no parts of type {kind}")));
-            }
+            Becomes::FileText => {}
         }
         edit.finish(edits);
         any = true;

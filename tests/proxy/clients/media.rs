@@ -186,7 +186,8 @@ const CALL: &str = r#"{"type":"function_call","call_id":"c1","name":"f","argumen
 
 #[tokio::test]
 async fn fault_c34_addresses_in_responses() {
-    let world = World::start(engine().await, Setup::new()).await;
+    // Engine that accepts content parts of every kind.
+    let world = World::start_as(engine().await, "generic", Setup::new()).await;
     let input = |item: &str| format!(r#""model":"text","input":[{CALL},{item}]"#);
     let mut socket = Socket::open(world.proxy()).await;
     for (item, way) in ITEMS {

@@ -7,6 +7,7 @@ mod dialects;
 mod disclosure;
 mod errors;
 mod fan_out;
+mod files;
 mod floods;
 mod harmony;
 mod loops;

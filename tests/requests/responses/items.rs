@@ -29,10 +29,6 @@ const SAME: &[(&str, &str)] = &[
         r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:x","detail":"low"}},{"type":"image_url","image_url":{"url":"https://x"}}]}"#,
     ),
     (
-        r#"{"role":"user","content":[{"type":"input_file","filename":"f","file_data":"d","detail":"low"},{"type":"input_file","file_id":"i"}]}"#,
-        r#"{"role":"user","content":[{"type":"file","file":{"filename":"f","file_data":"d"}},{"type":"file","file":{"file_id":"i"}}]}"#,
-    ),
-    (
         r#"{"role":"user","content":[{"type":"input_audio","input_audio":{"format":"wav","data":"d"}}]}"#,
         r#"{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"d","format":"wav"}}]}"#,
     ),
@@ -109,6 +105,27 @@ fn each_row_for_every_engine() {
             let rest = if goes_on { GOES_ON.trim_end_matches('}') } else { "" };
             assert_eq!(sent.unwrap(), chat(&messages, rest), "{engine} {items}");
         }
+    }
+}
+
+/// Files pass to an engine that may take them. Others get the text of a file that has one.
+#[test]
+fn files_are_text_where_the_engine_takes_none() {
+    let files = |parts: &str| request(&format!(r#""input":[{{"role":"user","content":[{parts}]}}]"#));
+    let text = r#"{"type":"input_file","filename":"f.md","file_data":"data:text/markdown;base64,IyBh","detail":"low"}"#;
+    let id = r#"{"type":"input_file","file_id":"i"}"#;
+    let both = files(&format!("{text},{id}"));
+    let passed = r#"{"role":"user","content":[{"type":"file","file":{"filename":"f.md","file_data":"data:text/markdown;base64,IyBh"}},{"type":"file","file":{"file_id":"i"}}]}"#;
+    for engine in ["auto", "generic"] {
+        assert_eq!(sent(engine, "{}", &both, &material()).unwrap(), chat(passed, ""), "{engine}");
+    }
+    for engine in ["vllm", "sglang", "llamacpp", "lmdeploy", "ollama"] {
+        let read = r##"{"role":"user","content":[{"type":"text","text":"f.md\n# a"}]}"##;
+        assert_eq!(sent(engine, "{}", &files(text), &material()).unwrap(), chat(read, ""), "{engine}");
+        let (param, code, message) = refusal(sent(engine, "{}", &both, &material()));
+        assert_eq!((param.as_deref(), code.as_deref()), (Some("input"), Some("unsupported_value")));
+        let expected = "Unsupported value for 'input': the engine takes no parts of type input_file.";
+        assert_eq!(message, expected, "{engine}");
     }
 }
 

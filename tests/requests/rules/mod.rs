@@ -97,7 +97,7 @@ const REFUSED: &[(&str, &[&str], &str, &str)] = &[
     (
         "part_file",
         &["vllm", "sglang", "llamacpp", "ollama", "lmdeploy"],
-        r#""messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"file","file":{"file_id":"f"}}]}]"#,
+        r#""messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,JVBERi0xLjQ="}}]}]"#,
         "messages[0].content[1].type",
     ),
     (
