@@ -583,7 +583,10 @@ impl Normaliser {
         let end = choice.calls.started.saturating_sub(is_cut.into());
         self.complete_calls(held.choice, 0..end, to);
         let finish = Finish { reason, stop: held.stop.as_ref().map(Kept::raw) };
-        to.delta(held.choice, Delta::Finish(finish), held.riders.lend());
+        let mut riders = held.riders.lend();
+        // Text that came after the finish may have had the ids as well.
+        to.drop_sent_prompt(&mut riders);
+        to.delta(held.choice, Delta::Finish(finish), riders);
     }
 
     /// Gives an empty object to those of these calls that have no arguments. Blocks of Messages have one.

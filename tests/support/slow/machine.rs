@@ -521,6 +521,9 @@ impl Machine<'_> {
             choice_extra: held.choice_extra,
             ..Riders::only(held.usage)
         };
+        if self.prompt_told {
+            held.extra.asked.retain(|(key, _)| *key != "prompt_token_ids");
+        }
         self.push(at, part, &mut riders, &mut held.extra);
         self.choices[at].finished = true;
         Ok(())
