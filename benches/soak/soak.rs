@@ -113,7 +113,7 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
     streams(&mut report, &tally, &watch, &metrics);
     resources(&mut report, options, &watch, resting, &after);
     late(&mut report, options, &tally);
-    process(&mut report, options, &samewire, &metrics, &after, exit);
+    process(&mut report, &samewire, &metrics, &after, exit);
     report.print();
     report.write(&options.json)?;
     if report.failed {
@@ -343,14 +343,7 @@ fn late(report: &mut Report, options: &Options, tally: &Tally) {
     }
 }
 
-fn process(
-    report: &mut Report,
-    options: &Options,
-    samewire: &Samewire,
-    metrics: &str,
-    after: &After,
-    exit: Option<Duration>,
-) {
+fn process(report: &mut Report, samewire: &Samewire, metrics: &str, after: &After, exit: Option<Duration>) {
     let log = lock(&samewire.log);
     let panics = sum(metrics, "samewire_panics_total");
     report.row("7 panics", &panics.to_string(), "0", panics == 0.0);
