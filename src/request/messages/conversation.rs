@@ -115,7 +115,8 @@ impl<'a> Conversation<'a> {
 impl<'a> Reader<'_, 'a> {
     fn message(&mut self, at: usize, raw: Raw<'a>) -> Result<(), Failure> {
         let message = Object::of(format!("messages.{at}"), raw)?;
-        let role = message.word("role", &["user", "assistant", "system"])?;
+        // `developer` is OpenAI's name for `system`; clients of both APIs send it here (ankitcharolia/kiro-gateway#76).
+        let role = message.word("role", &["user", "assistant", "system", "developer"])?;
         match role.as_deref() {
             Some("user") => {
                 let content = message.required("content")?;

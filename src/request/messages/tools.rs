@@ -155,9 +155,9 @@ impl<'a> Tools<'a> {
         for change in changes {
             reader.change(change)?;
         }
-        let Reader { known, left_out, dropped, .. } = reader;
+        let Reader { known, left_out, .. } = reader;
         let offered: Vec<_> = known.into_iter().filter(|(_, state)| *state).map(|(tool, _)| tool).collect();
-        let (choice, one_call) = choice(from, &offered, &left_out, dropped)?;
+        let (choice, one_call) = choice(from, &offered, &left_out)?;
         Ok(Self { offered, choice, one_call })
     }
 
@@ -193,7 +193,6 @@ fn choice(
     from: &Checked<'_>,
     offered: &[Tool<'_>],
     left_out: &HashSet<String>,
-    dropped: &mut Vec<String>,
 ) -> Result<(Option<Choice>, bool), Failure> {
     let Some(field) = from.get("tool_choice") else { return Ok((None, false)) };
     let object = Object::of("tool_choice", field.value)?;
@@ -204,21 +203,27 @@ fn choice(
         Some("none") => Choice::None,
         Some("tool") => {
             let name = object.required_name("name")?.decoded().into_owned();
-            match offered.iter().any(|tool| tool.name == name.as_str()) {
-                true => Choice::Function(name),
-                false if left_out.contains(&name) => {
-                    dropped.push("tool_choice".to_owned());
-                    return Ok((None, one_call));
-                }
-                false => {
-                    let why = format!("Tool '{}' not found in provided tools", shown(&name));
-                    return Err(refuse(Fault::InvalidValue, object.path("name"), &why));
-                }
+            if !offered.iter().any(|tool| tool.name == name.as_str()) {
+                return Err(not_on_offer(&object, &name, left_out.contains(&name)));
             }
+            Choice::Function(name)
         }
         _ => Choice::Auto,
     };
     Ok((Some(choice), one_call))
+}
+
+/// Returns the refusal of a choice that no engine can make. An answer without the tool would pass for one that has used
+/// it.
+fn not_on_offer(choice: &Object<'_>, name: &str, is_left_out: bool) -> Failure {
+    let (path, name) = (choice.path("name"), shown(name));
+    match is_left_out {
+        true => {
+            let why = format!("Tool '{name}' was left out: only Anthropic's service has it");
+            refuse(Fault::UnsupportedValue, path, &why)
+        }
+        false => refuse(Fault::InvalidValue, path, &format!("Tool '{name}' not found in provided tools")),
+    }
 }
 
 impl Tool<'_> {

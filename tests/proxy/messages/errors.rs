@@ -174,6 +174,11 @@ async fn fault_c13_c35_c36_fields_that_are_wrong() {
     };
     let talk = |messages: Value| with("messages", messages);
     let user = |content: Value| talk(json!([{"role": "user", "content": content}]));
+    let choosing = |name: &str, tool: Value| {
+        let mut body = with("tools", json!([tool]));
+        body["tool_choice"] = json!({"type": "tool", "name": name});
+        body
+    };
     let rows = [
         (with("max_tokens", Value::Null), "max_tokens: Field required"),
         (with("messages", Value::Null), "messages: Field required"),
@@ -195,6 +200,10 @@ async fn fault_c13_c35_c36_fields_that_are_wrong() {
         (with("tools", json!([{"name": 7}])), "tools.0.name: "),
         (with("tools", json!([{"name": "f", "input_schema": "x"}])), "tools.0.input_schema: "),
         (with("tool_choice", json!({"type": "tool", "name": "g"})), "tool_choice.name: Tool 'g' not found"),
+        (
+            choosing("web_search", json!({"type": "web_search_20250305", "name": "web_search"})),
+            "tool_choice.name: Tool 'web_search' was left out: only Anthropic's service has it",
+        ),
         (with("metadata", json!("me")), "metadata: "),
         (with("output_config", json!({"effort": "extreme"})), "output_config.effort: "),
         (with("stop", json!(["x"])), "stop: "),

@@ -64,23 +64,26 @@ fn billing_text_is_counted_and_can_be_kept() {
     assert_eq!(kept.body["messages"][0]["content"], "x-anthropic-billing-header: b");
 }
 
+/// OpenAI's name for the role means the same.
 #[test]
 fn system_messages_among_the_others() {
-    let early = messages(
-        r#""system":"a","messages":[{"role":"user","content":"hi"},{"role":"system","content":"b"},{"role":"assistant","content":"yes"}]"#,
-    );
-    assert_eq!(
-        early,
-        json!([
-            {"role": "system", "content": "a\n\nb"},
-            {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": "yes"},
-        ])
-    );
-    let late = messages(&talk(
-        r#"{"role":"user","content":"hi"},{"role":"assistant","content":"yes"},{"role":"system","content":"b"}"#,
-    ));
-    assert_eq!(late[2], json!({"role": "system", "content": "b"}));
+    for role in ["system", "developer"] {
+        let early = messages(&format!(
+            r#""system":"a","messages":[{{"role":"user","content":"hi"}},{{"role":"{role}","content":"b"}},{{"role":"assistant","content":"yes"}}]"#
+        ));
+        assert_eq!(
+            early,
+            json!([
+                {"role": "system", "content": "a\n\nb"},
+                {"role": "user", "content": "hi"},
+                {"role": "assistant", "content": "yes"},
+            ])
+        );
+        let late = messages(&talk(&format!(
+            r#"{{"role":"user","content":"hi"}},{{"role":"assistant","content":"yes"}},{{"role":"{role}","content":"b"}}"#
+        )));
+        assert_eq!(late[2], json!({"role": "system", "content": "b"}), "{role}");
+    }
 }
 
 #[test]

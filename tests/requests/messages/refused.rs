@@ -87,7 +87,10 @@ fn messages() {
         ("", "messages: at least one message is required"),
         (r#""x""#, "messages.0: it must be an object"),
         (r#"{"content":"a"}"#, "messages.0.role: Field required"),
-        (r#"{"role":"tool","content":"a"}"#, "messages.0.role: it must be user, assistant or system"),
+        (
+            r#"{"role":"tool","content":"a"}"#,
+            "messages.0.role: it must be user, assistant, system or developer",
+        ),
         (r#"{"role":"user"}"#, "messages.0.content: Field required"),
         (r#"{"role":"user","content":1}"#, "messages.0.content: it must be a string or a list of blocks"),
         (r#"{"role":"user","content":[1]}"#, "messages.0.content.0: it must be an object"),
@@ -160,6 +163,10 @@ fn tools() {
         (
             r#","tool_choice":{"type":"tool","name":"g"}"#,
             "tool_choice.name: Tool 'g' not found in provided tools",
+        ),
+        (
+            r#","tools":[{"type":"web_search_20250305","name":"web_search"}],"tool_choice":{"type":"tool","name":"web_search"}"#,
+            "tool_choice.name: Tool 'web_search' was left out: only Anthropic's service has it",
         ),
     ] {
         let got = refusal(&format!("{HI}{members}"));

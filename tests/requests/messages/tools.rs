@@ -50,17 +50,15 @@ fn choices() {
 #[test]
 fn tools_of_the_service_are_dropped_and_named() {
     let members = format!(
-        r#"{HI},"tools":[{F},{{"type":"web_search_20250305","name":"web_search"}},{{"type":"code_execution_20250825","name":"code_execution"}}],"tool_choice":{{"type":"tool","name":"web_search"}},"mcp_servers":[{{"type":"url","url":"https://example.com","name":"m"}}],"container":"c","context_management":{{}}"#
+        r#"{HI},"tools":[{F},{{"type":"web_search_20250305","name":"web_search"}},{{"type":"code_execution_20250825","name":"code_execution"}}],"mcp_servers":[{{"type":"url","url":"https://example.com","name":"m"}}],"container":"c","context_management":{{}}"#
     );
     let got = sent(&members);
     assert_eq!(got.body["tools"], json!([function("f")]));
-    assert_eq!(got.body["tool_choice"], Value::Null);
     assert_eq!(
         got.asked.dropped,
         [
             "tools[1].web_search_20250305",
             "tools[2].code_execution_20250825",
-            "tool_choice",
             "context_management",
             "container",
             "mcp_servers[0]",
