@@ -37,6 +37,7 @@ use crate::telemetry::{Gauge, History, Metrics, Tracer};
 use crate::upstream::Pool;
 use active_config::ActiveConfig;
 use admit::budget::Budget;
+use admit::default_model::StandIns;
 use admit::quota::{Quotas, Usages};
 use batch::registry::Batches;
 use hyper::server::conn::http1;
@@ -59,6 +60,8 @@ pub(crate) struct App {
     config: Arc<Config>,
     pool: Arc<Pool>,
     quotas: Arc<Quotas>,
+    /// Models that answer for names of Anthropic's.
+    stand_ins: Arc<StandIns>,
     usages: Arc<Usages>,
     metrics: Arc<Metrics>,
     tracer: Arc<Tracer>,

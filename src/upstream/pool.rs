@@ -273,6 +273,12 @@ impl Pool {
         all().find(|(_, model)| model.is_called(name)).or_else(covering)
     }
 
+    /// Returns true if the configuration or an engine's list has this name.
+    pub fn knows(&self, model: &str) -> bool {
+        self.model(model).is_some()
+            || self.upstreams.iter().any(|upstream| upstream.known_name(model).is_some())
+    }
+
     /// Returns the index of an upstream in the configuration.
     fn index_of(&self, upstream: &Upstream) -> usize {
         self.places.get(&upstream.id).copied().unwrap_or_default()

@@ -1,15 +1,35 @@
-//! Model of a request that names none (wire-format 2.10).
+//! Model of a request that names none (wire-format 2.10), or one of Anthropic's that is not there (messages 2.5).
 
+use super::auth::printable_name;
 use crate::json;
 use crate::request::fields;
 use crate::server::context::RequestContext;
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use http::HeaderMap;
+use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Number of names that an error lists.
 const SHOWN: usize = 20;
+/// Beginning of the names of Anthropic's models.
+const CLAUDE: &str = "claude-";
+/// Limit for the names of Anthropic's models that are remembered, and so for the log's lines about them.
+const CLAUDE_NAMES: usize = 64;
+
+/// Names of Anthropic's models for which another model answers, each with that model, so that the log tells of each
+/// once.
+#[derive(Debug, Default)]
+pub(in crate::server) struct StandIns(Mutex<HashSet<(Box<str>, Arc<str>)>>);
+
+impl StandIns {
+    /// Returns true for a pair that is new and was kept.
+    fn is_new(&self, asked: &str, meant: &Arc<str>) -> bool {
+        let mut known = self.0.lock();
+        known.len() < CLAUDE_NAMES && known.insert((asked.into(), Arc::clone(meant)))
+    }
+}
 
 impl RequestContext {
     /// Returns the model for a request that names none: `default_model` of the configuration, else the only one
@@ -41,6 +61,30 @@ impl RequestContext {
             [] if self.app.pool.is_single() && self.may_use("") => Ok(None),
             all => Err(missing(all)),
         }
+    }
+
+    /// Returns the model for a request that names one of Anthropic's models, if neither the configuration nor an engine
+    /// knows that name: what a request without a name means. `None` if the name stands, or several models could be meant.
+    /// Claude Code has such names unless its user names a model.
+    pub(in crate::server) async fn stand_in(&mut self, asked: &str, headers: &HeaderMap) -> Option<Arc<str>> {
+        if !asked.starts_with(CLAUDE) || self.app.pool.knows(asked) {
+            return None;
+        }
+        let meant = self.default_model(headers).await.ok().flatten()?;
+        // Only now have all engines listed their models.
+        if self.app.pool.knows(asked) {
+            return None;
+        }
+        if self.app.stand_ins.is_new(asked, &meant) {
+            let asked = printable_name(asked);
+            tracing::warn!(
+                asked,
+                model = &*meant,
+                "no model has this name, so the model answers for it; Claude Code takes 200,000 tokens of context for granted \
+                 with such a name: give it the model's own, as `samewire env claude` prints it"
+            );
+        }
+        Some(meant)
     }
 
     /// Returns the body with the configured defaults for parameters that the request does not set. `model` is the

@@ -93,15 +93,15 @@ impl RequestContext {
     ) -> Result<ParsedRequest, Failure> {
         let app = Arc::clone(&self.app);
         let named = named(&body);
-        let given = match named {
-            Some(_) => None,
+        let given = match &named {
+            Some(name) => self.stand_in(name, &head.headers).await,
             None => {
                 // A body that is no object has a mistake of its own.
                 fields::check_object(&body)?;
                 self.default_model(&head.headers).await?
             }
         };
-        let model = named.or_else(|| given.as_deref().map(ToOwned::to_owned)).unwrap_or_default();
+        let model = given.as_deref().map(ToOwned::to_owned).or(named).unwrap_or_default();
         self.check_model(&model)?;
         let (read_for, is_known) = app.pool.read_for(&model, self.target_seed(None));
         if !is_known {

@@ -219,3 +219,44 @@ async fn a_request_without_a_model() {
     assert_eq!(object(&world.ask(&message("")).await)["model"], "m");
     world.end().await;
 }
+
+/// Claude Code that is told nothing but the address names models of Anthropic's.
+#[tokio::test]
+async fn the_only_model_answers_for_anthropics() {
+    let engine = listing(&[("only", None)]).await;
+    // Before the first probe, too.
+    let world = World::start(engine, Setup::new().config("[health]\ninterval = 600")).await;
+    for name in ["claude-opus-5-5", "claude-opus-5-5", "claude-haiku-4-5-20251001"] {
+        object(&world.ask(&of(name)).await);
+        let count = of(name).target("/v1/messages/count_tokens");
+        assert_eq!(world.ask(&count).await.head.status, 200, "{name}");
+    }
+    object(&world.ask(&of("Claude-x")).await);
+    let chat = r#"{"model":"claude-opus-5-5","messages":[{"role":"user","content":"x"}]}"#;
+    assert_eq!(world.ask(&Request::chat(chat)).await.head.status, 200);
+    let attempts = world.engine.attempts();
+    let asked = attempts.iter().filter(|attempt| attempt.target == "/v1/chat/completions");
+    let asked: Vec<Value> = asked.map(|attempt| serde_json::from_str(attempt.text()).unwrap()).collect();
+    let (others, meant): (Vec<_>, Vec<_>) = asked.iter().partition(|body| body["model"] != "only");
+    assert!(meant.len() >= 3, "{asked:?}");
+    let others: Vec<_> = others.iter().map(|body| body["model"].as_str().unwrap()).collect();
+    assert_eq!(others, ["Claude-x", "claude-opus-5-5"], "no name of Anthropic's, and a route without them");
+    let told = world.samewire.logged("200,000 tokens", 2).await;
+    for (line, name) in told.iter().zip(["claude-opus-5-5", "claude-haiku-4-5-20251001"]) {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!((&line["asked"], &line["model"]), (&json!(name), &json!("only")), "{line}");
+        assert_eq!(line["level"], "WARN", "{line}");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn one_of_several_answers_for_anthropics_where_the_operator_says_which() {
+    for (config, asked) in [("", "claude-opus-5-5"), ("default_model = \"two\"", "two")] {
+        let engine = listing(&[("one", None), ("two", None)]).await;
+        let world = World::start(engine, Setup::new().config(config)).await;
+        object(&world.ask(&of("claude-opus-5-5")).await);
+        assert_eq!(sent(&world.engine, 0)["model"], asked, "{config}");
+        world.end().await;
+    }
+}
