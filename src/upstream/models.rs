@@ -20,8 +20,8 @@ pub struct Model {
     pub parent: Option<String>,
     /// Limit for the tokens of a prompt and its answer, as vLLM and SGLang report it.
     pub max_model_len: Option<u64>,
-    /// Context length in tokens, under the name that clients read: from the configuration, else `max_model_len`,
-    /// else from other fields of the engine's list.
+    /// Context length in tokens, under the name that clients read: from the configuration, else `context_length` of the
+    /// list, else `max_model_len`, else from other fields.
     pub context_length: Option<u64>,
 }
 
@@ -80,7 +80,7 @@ impl Model {
 
 /// Returns for each model of an engine's list whether a request without a model can mean it (wire-format 2.10).
 /// Adapters and further names of the same weights do not count: for the latter, engines use the first name.
-pub(super) fn are_main(models: &[&Model]) -> Vec<bool> {
+pub fn are_main(models: &[&Model]) -> Vec<bool> {
     let is_first = |at: usize, model: &Model| {
         let before = models.get(..at).unwrap_or_default();
         model.root.is_none() || before.iter().all(|other| other.root != model.root || other.parent.is_some())
@@ -195,8 +195,10 @@ fn model(entry: Raw<'_>) -> Option<Model> {
         root: text(entry.root),
         parent: text(entry.parent),
         max_model_len,
-        context_length: max_model_len
-            .or_else(|| context(&[entry.context_length, entry.context_window]))
+        // First what another samewire says: its operator may have set another length than the engine's.
+        context_length: context(&[entry.context_length])
+            .or(max_model_len)
+            .or_else(|| context(&[entry.context_window]))
             .or_else(|| context_of_meta(entry.meta?)),
     })
 }
@@ -267,6 +269,11 @@ mod tests {
             (
                 r#"{"id":"a","created":1,"owned_by":"llamacpp","meta":{"n_ctx_train":4096}}"#,
                 r#"{"id":"a","object":"model","created":1,"owned_by":"llamacpp","context_length":4096}"#,
+            ),
+            // Another samewire's list, whose operator has set the length.
+            (
+                r#"{"id":"a","max_model_len":4096,"context_length":8192}"#,
+                r#"{"id":"a","object":"model","created":0,"owned_by":"engine","max_model_len":4096,"context_length":8192}"#,
             ),
             // A length of zero says nothing.
             (
