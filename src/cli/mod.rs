@@ -9,6 +9,7 @@ mod demo;
 mod diff;
 mod doctor;
 mod drain;
+mod env;
 mod key;
 mod manual;
 mod ready;
@@ -64,6 +65,8 @@ Examples:
       Says what is wrong with a configuration, or what it means.
   samewire key new
       Makes a key for a client.
+  source <(samewire env claude)
+      Tells Claude Code of a running samewire and its model. Also codex, opencode, qwen and openai.
   samewire drain --wait 300s
       Has a running samewire take no more traffic, and waits until nothing is under way.
   samewire ready
@@ -93,6 +96,8 @@ enum Command {
     Check(check::Check),
     /// Make keys for clients.
     Key(key::Key),
+    /// Print what a client should know: addresses, the model and its context, as variables or a configuration.
+    Env(env::Env),
     /// Take no more traffic, and wait until nothing is under way; or take that back.
     Drain(drain::Drain),
     /// Say whether a running samewire takes traffic, as an exit code: for health checks.
@@ -115,6 +120,7 @@ pub fn main() -> ExitCode {
         Command::Conform(conform) => conform.run(),
         Command::Check(check) => check.run(),
         Command::Key(key) => key.run(),
+        Command::Env(env) => env.run(),
         Command::Drain(drain) => drain.run(),
         Command::Ready(ready) => ready.run(),
         Command::Completions(completions) => completions.run(),

@@ -2,6 +2,7 @@
 
 use super::{CommandFailure, key_file};
 use crate::exchange::Target;
+use crate::secret::Secret;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -22,7 +23,12 @@ pub(super) struct TargetFlags {
 impl TargetFlags {
     /// Returns the server at a URL, with the key, the headers and the authorities of the flags.
     pub(super) fn target(&self, url: &str) -> Result<Target, CommandFailure> {
-        let key = self.key_file.as_deref().map(key_file).transpose()?;
+        self.target_with(url, None)
+    }
+
+    /// Returns the same with this key, if the flags name no file with one.
+    pub(super) fn target_with(&self, url: &str, key: Option<Secret>) -> Result<Target, CommandFailure> {
+        let key = self.key_file.as_deref().map(key_file).transpose()?.or(key);
         let target = Target::new(url, key.as_ref(), &self.header).map_err(CommandFailure::usage)?;
         Ok(target.signed_by(self.ca_file.as_deref()))
     }

@@ -4,6 +4,7 @@
 //! a [`Config`], or all mistakes at once, each with its line, flag or variable. Only this module reads the
 //! environment.
 
+mod addresses;
 mod batch;
 mod browsers;
 mod capture;
@@ -31,6 +32,7 @@ mod upstream_file;
 mod upstreams;
 mod values;
 
+pub use addresses::client_key;
 pub use batch::BatchFile;
 pub use browsers::{AdminFile, AdminHosts, Cors, CorsFile};
 pub use capture::CaptureFile;
@@ -71,7 +73,7 @@ use merged::Merged;
 use origins::Origins;
 use paths::Folder;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -181,38 +183,6 @@ impl Overrides {
             return format!("--{flag}");
         }
         format!("{}{}", environment::PREFIX, flag.replace('-', "_").to_ascii_uppercase())
-    }
-
-    /// Returns the admin address of a samewire with this configuration, for commands that connect to it. An
-    /// unspecified address becomes loopback. Other keys of the file may be invalid.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read, or if the value is not an address.
-    pub fn admin_address(&self) -> Result<SocketAddr, Mistakes> {
-        let (environment, _) = Self::environment();
-        let given = [self, &environment]
-            .into_iter()
-            .find_map(|layer| Some((layer.name("admin-listen"), layer.admin_listen.clone()?)));
-        let path = self.config.as_deref().or(environment.config.as_deref()).filter(|_| given.is_none());
-        let name = path.map(|path| path.display().to_string());
-        let mut mistakes = Mistakes::default();
-        let Some(text) = text_of(path, &mut mistakes) else { return Err(mistakes) };
-        let mut origins = Origins::read(name.as_deref(), &text).unwrap_or_default();
-        let table = text.parse::<Table>().unwrap_or_default();
-        let written = table.get("admin_listen").and_then(Value::as_str).map(ToOwned::to_owned);
-        if let Some((name, _)) = &given {
-            origins.give("admin_listen", name);
-        }
-        let given = given.map(|(_, address)| address);
-        let text = given.or(written).unwrap_or_else(|| File::default().admin_listen);
-        let Some(mut found) = address("admin_listen", &text, &mut mistakes) else {
-            return Err(mistakes.located(&origins));
-        };
-        if found.ip().is_unspecified() {
-            let is_v4 = found.is_ipv4();
-            found.set_ip(if is_v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
-        }
-        Ok(found)
     }
 
     /// Applies these settings over what was read before. `here`: the working directory.

@@ -215,7 +215,7 @@ impl Tools {
         let all = json::read::<Vec<Raw<'_>>>(tools).unwrap_or_default();
         let name = |tool: &Raw<'_>| {
             let function = json::raw_member(tool.get(), "function");
-            json::member(function.map_or(tool.get(), Raw::get), "name")
+            json::member(function.as_ref().map_or_else(|| tool.get(), |function| function.get()), "name")
         };
         all.iter().filter_map(name).collect()
     }

@@ -8,6 +8,7 @@ The tests find them by environment; SHAPE is VLLM or SGLANG:
     SAMEWIRE_SHAPE_SUMMARY    the same, of one that writes reasoning as a summary
     SAMEWIRE_SHAPE_REQUESTS   file of what the engine was asked
     SAMEWIRE_SHAPE_LOG        file of what the proxy says of it
+    SAMEWIRE_BIN              samewire
     SAMEWIRE_NODE             Node
     SAMEWIRE_SHAPES           for the suites in Python: of which shape the engines are that they ask
 
@@ -34,7 +35,7 @@ SHAPES = ("vllm", "sglang")
 def patterns(folder: Path) -> Path:
     """A configuration with which Claude Code finds its models."""
     path = folder / "agents.toml"
-    path.write_text('[[model]]\nname = "local-coder"\naliases = ["claude-*"]\n')
+    path.write_text('[[model]]\nname = "local-coder"\naliases = ["claude-*"]\ncontext_length = 100000\n')
     return path
 
 
@@ -97,7 +98,7 @@ def main(binary: str, node: str, *options: str) -> int:
         clean = clean_environment(f"http://127.0.0.1:{nowhere.getsockname()[1]}")
         tests = sorted(str(path) for path in (HERE / "node").glob("*.test.mjs"))
         with servers(binary, clean, logs) as addresses:
-            environment = {**clean, **addresses, "SAMEWIRE_NODE": node}
+            environment = {**clean, **addresses, "SAMEWIRE_BIN": str(Path(binary).resolve()), "SAMEWIRE_NODE": node}
             python = [sys.executable, "-m", "unittest", "discover", "-s", str(HERE / "python"), *options]
             # A suite reads what its engine was asked: those of two shapes may run side by side, but not two of one shape.
             name = "Claude Code, Codex, OpenAI Agents, LangChain"

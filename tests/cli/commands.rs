@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 /// Names of all commands in `samewire --help`.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "serve",
     "demo",
     "rewrite",
@@ -13,6 +13,7 @@ const COMMANDS: [&str; 13] = [
     "conform",
     "check",
     "key",
+    "env",
     "drain",
     "ready",
     "completions",

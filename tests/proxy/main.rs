@@ -37,6 +37,7 @@ mod deploy;
 mod diff;
 mod doctor;
 mod engines;
+mod env;
 mod fixtures;
 mod http2;
 mod messages;

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import os
+import subprocess
 import time
 import unittest
 from pathlib import Path
@@ -36,6 +37,11 @@ class Engine:
         self.start = self.log.stat().st_size
         self.proxy_log = Path(os.environ[f"{name}_LOG"])
         self.proxy_start = self.proxy_log.stat().st_size
+
+    def setup(self, client: str) -> str:
+        """What `samewire env` prints for a client."""
+        command = [os.environ["SAMEWIRE_BIN"], "env", client, "--url", self.base, "--model", "local-coder"]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT).stdout
 
     def asked(self) -> list[dict[str, Any]]:
         """The bodies of the requests since this object was made."""

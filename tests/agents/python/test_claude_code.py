@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -104,6 +105,18 @@ class ClaudeCode(unittest.TestCase):
         outputs = [message["content"] for message in asked[-1]["messages"] if message["role"] == "tool"]
         self.assertIn("second", outputs[0])
         self.assertTrue(outputs[2].startswith("Error: "), outputs[2])
+
+    @each_shape
+    def test_samewire_tells_it_the_model(self, engine: Engine) -> None:
+        """With what `samewire env` prints it knows the model's name and context."""
+        lines = [line.removeprefix("export ") for line in engine.setup("claude").splitlines() if line.startswith("export ")]
+        told = dict(shlex.split(line)[0].split("=", 1) for line in lines)
+        told["ANTHROPIC_AUTH_TOKEN"] = KEY
+        run = Workplace(self, engine).edit(**told)
+        self.finished(run)
+        self.assertEqual({model: usage["contextWindow"] for model, usage in run.result["modelUsage"].items()}, {"local-coder": 100000})
+        self.assertEqual({body["model"] for body in engine.asked()}, {"local-coder"})
+        self.assertEqual({body["max_completion_tokens"] for body in engine.asked()}, {25000})
 
     @each_shape
     def test_the_engine_can_cache_the_beginning(self, engine: Engine) -> None:

@@ -134,6 +134,18 @@ class Codex(unittest.TestCase):
         self.assertEqual(warnings(f'model_catalog_url = "{engine.base}/models"'), [])
 
     @each_shape
+    def test_samewire_tells_it_the_model(self, engine: Engine) -> None:
+        """It runs with what `samewire env` prints, over a WebSocket, and knows the model."""
+        place = Workplace(self, engine, "local-coder")
+        quiet = "check_for_update_on_startup = false\nanalytics.enabled = false\n"
+        (place.home / "config.toml").write_text(quiet + engine.setup("codex"))
+        run = place.run()
+        self.fine(run)
+        self.assertEqual([item["message"] for item in items(run, "error")], [])
+        self.assertEqual({body["model"] for body in engine.asked()}, {"local-coder"})
+        self.assertIn(101, {line["status"] for line in engine.told(2)})
+
+    @each_shape
     def test_a_model_it_knows(self, engine: Engine) -> None:
         """It offers apply_patch with a grammar, and a tool that no chat engine serves."""
         place = Workplace(self, engine, "gpt-5.5")
