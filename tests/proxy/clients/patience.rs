@@ -260,7 +260,7 @@ async fn fault_c26_a_client_that_vanishes_is_given_up() {
 /// An engine much faster than its client: the client gets every token, and nothing accumulates.
 #[tokio::test]
 async fn fault_u47_an_engine_faster_than_its_client() {
-    const TOKENS: u64 = 100_000;
+    const TOKENS: u64 = 30_000;
     let flood = Step::Flood { events: TOKENS, size: 0 };
     let script = Script::new().head_sse().role().then(flood).finish("stop").done().end();
     let world = World::start(Engine::script(script).await, Setup::new()).await;
