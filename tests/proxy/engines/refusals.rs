@@ -350,6 +350,38 @@ async fn text_beside_reasoning_and_calls_becomes_reasoning_where_the_template_ta
     world.end().await;
 }
 
+/// An image in the result of a tool is moved after it where the engine takes only text from tools (clients-019).
+#[tokio::test]
+async fn images_from_tools_follow_their_results_where_the_engine_refuses_them() {
+    let engine = Engine::answering(|attempt: &Attempt| {
+        let body: Value = serde_json::from_slice(&attempt.body).expect("JSON");
+        let messages = body["messages"].as_array().expect("messages");
+        let (result, last) = (&messages[2]["content"], &messages[messages.len() - 1]);
+        match result.is_array() && result.to_string().contains("image_url") {
+            true => as_vllm("Only text content is supported in tool messages."),
+            false => says(attempt, &format!("{result} {} {}", last["role"], last["content"][1]["type"])),
+        }
+    });
+    let world = World::start(engine.await, Setup::new()).await;
+    let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}});
+    let messages = json!([
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": null,
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "view_image", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "c1", "content": [image]},
+    ]);
+    let expected = r#""[image 1]" "user" "image_url""#;
+    for (stream, attempted) in [(true, "2"), (false, "1")] {
+        let answer = world.ask(&chat(stream, &messages)).await;
+        assert_eq!((text(&answer).as_str(), attempts(&answer)), (expected, Some(attempted)));
+    }
+    let body = r#""model":"m","input":[{"role":"user","content":"look"},{"type":"function_call","call_id":"c1","name":"view_image","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":[{"type":"input_image","image_url":"data:image/png;base64,iVBORw0KGgo="}]}]"#;
+    let response = object(&world.ask(&ask(body)).await);
+    assert_eq!(response["output"][0]["content"][0]["text"], expected);
+    assert_eq!(counted(&world, "images_after_tools").await, 3);
+    world.end().await;
+}
+
 /// Qwen Code asks for 32,000 tokens of a model that it does not know.
 #[tokio::test]
 async fn a_limit_beyond_the_context_is_left_out() {
