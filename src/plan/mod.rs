@@ -221,6 +221,7 @@ fn shape_of(ask: &ChatRequest, route: &Route, script: Option<Arc<TextFormat>>) -
         forced_function: ask.forced_function.clone(),
         one_call: ask.legacy_functions
             || ask.one_call && route.identity.requests().any(|rule| matches!(rule.change, Change::OneCall)),
+        is_constrained: ask.constrained,
         functions: Tools::names_in(ask.offer().tools),
         custom_tools: ask.custom_tools.clone(),
         legacy_functions: ask.legacy_functions,

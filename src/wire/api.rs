@@ -87,6 +87,8 @@ pub struct Shape {
     pub forced_function: Option<String>,
     /// True if calls after the first are dropped: the client wants one, and the engine may send more.
     pub one_call: bool,
+    /// True if the request asks for an answer in a format, such as a JSON schema.
+    pub is_constrained: bool,
     /// Names of the functions that a chat request offers; empty if there are none, or if they are not known.
     pub functions: Vec<String>,
     /// Names of custom tools that the engine was given as functions with one string parameter.
@@ -129,6 +131,7 @@ impl Shape {
             limit: None,
             forced_function: None,
             one_call: false,
+            is_constrained: false,
             functions: Vec::new(),
             custom_tools: Vec::new(),
             legacy_functions: false,

@@ -2,9 +2,12 @@
 //! defaults.
 
 use super::parse::names::EXAMPLES;
+use crate::json::{self, Raw};
 use crate::nearest::suggest;
 use crate::quantity::read_seconds;
-use serde::{Deserialize, Deserializer, Serialize};
+use core::fmt;
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)* }) => {
@@ -356,6 +359,63 @@ impl From<Parser> for String {
     }
 }
 
+/// Which reasoning becomes text, if it is all of a whole answer (2.4). Written as `true`, `false` or `"schema"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PromoteReasoning {
+    /// None.
+    #[default]
+    Never,
+    /// JSON, if the request asks for an answer in a format.
+    Schema,
+    /// Any.
+    Always,
+}
+
+impl PromoteReasoning {
+    /// Returns true if this reasoning becomes text.
+    pub(super) fn takes(self, reasoning: &str) -> bool {
+        let is_json =
+            || reasoning.trim_start().starts_with(['{', '[']) && json::read::<Raw<'_>>(reasoning).is_ok();
+        self == Self::Always || self == Self::Schema && is_json()
+    }
+}
+
+impl Serialize for PromoteReasoning {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Schema => to.serialize_str("schema"),
+            _ => to.serialize_bool(*self == Self::Always),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for PromoteReasoning {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Written;
+
+        impl Visitor<'_> for Written {
+            type Value = PromoteReasoning;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false or \"schema\"")
+            }
+
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<PromoteReasoning, E> {
+                Ok(if value { PromoteReasoning::Always } else { PromoteReasoning::Never })
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<PromoteReasoning, E> {
+                match word {
+                    "schema" => Ok(PromoteReasoning::Schema),
+                    _ => Err(E::custom("must be true, false or \"schema\"")),
+                }
+            }
+        }
+
+        from.deserialize_any(Written)
+    }
+}
+
 /// Options of the wire format, with the defaults of wire-format 1.9. Each one changes answers or requests of all
 /// clients that it applies to.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -363,8 +423,8 @@ impl From<Parser> for String {
 pub struct Options {
     /// Key under which reasoning text stands in Chat Completions answers.
     pub reasoning_field: ReasoningField,
-    /// True if a whole answer of nothing but reasoning, which ended by itself, becomes the answer's text.
-    pub promote_reasoning: bool,
+    /// Which whole answers of nothing but reasoning, which ended by themselves, become the answer's text.
+    pub promote_reasoning: PromoteReasoning,
     /// Content of the role frame, the first frame of each choice.
     pub role_frame: RoleFrame,
     /// Finish reason of an answer to a forced function: `tool_calls` or the engine's `stop`.
@@ -437,7 +497,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             reasoning_field: ReasoningField::default(),
-            promote_reasoning: false,
+            promote_reasoning: PromoteReasoning::Schema,
             role_frame: RoleFrame::default(),
             named_tool_choice_finish: NamedToolChoiceFinish::default(),
             missing_finish: MissingFinish::default(),

@@ -81,14 +81,19 @@ impl ResponsesRequest {
             true => Some(false),
             false => kwargs.and_then(OutputConstraints::thinking),
         };
-        let keeps =
-            |(key, json): &(&str, String)| *key == "response_format" && OutputConstraints::is_format(json);
-        let constrained = self.settings.iter().any(keeps);
+        let constrained = self.is_constrained();
         let offer =
             OutputConstraints { tools: &tools, required: self.tools.must_call(), thinks, constrained };
         let tells_reasoning = parsers.tells_reasoning || self.hides_reasoning();
         let parsers = EngineParsers { tells_reasoning, ..parsers };
         TextFormat::of(options, alias.unwrap_or(&self.model), offer, parsers)
+    }
+
+    /// Returns true if the request asks for an answer in a format.
+    pub(super) fn is_constrained(&self) -> bool {
+        let keeps =
+            |(key, json): &(&str, String)| *key == "response_format" && OutputConstraints::is_format(json);
+        self.settings.iter().any(keeps)
     }
 
     fn write_messages(

@@ -381,6 +381,7 @@ impl ResponsesRequest {
             forced_function: self.tools.forced().map(ToOwned::to_owned),
             one_call: self.parallel == Some(false),
             hides_reasoning: self.hides_reasoning(),
+            constrained: self.is_constrained(),
             ..ChatRequest::new(Api::Chat, self.model.clone(), self.stream, 1)
         }
     }

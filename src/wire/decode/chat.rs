@@ -7,6 +7,7 @@ use super::parts::Parts;
 use super::{Choice, ChoiceEmitter, Unreadable, is_natural_stop};
 use crate::json::{Few, Raw, Text, object, read, write_compact};
 use crate::wire::event::{self, PartName, ToolEntry, ToolKind};
+use crate::wire::options::PromoteReasoning;
 use crate::wire::rule::Rule;
 use bytes::BytesMut;
 
@@ -64,7 +65,7 @@ pub(super) fn pieces<'a>(
     emitter: &mut ChoiceEmitter<'a, '_>,
 ) -> Result<(), Unreadable> {
     let whole = choice.delta.is_none();
-    let may_promote = whole && emitter.reading.promote_reasoning && is_natural_stop(choice.finish_reason);
+    let may_promote = whole && is_natural_stop(choice.finish_reason);
     let Some(delta) = choice.delta.as_mut().or(choice.message.as_mut()) else { return Ok(()) };
     if !whole {
         // Streams have no frame for these parts of whole messages: they become unknown fields.
@@ -77,8 +78,10 @@ pub(super) fn pieces<'a>(
     let content = delta.content.and_then(Text::of).or_else(|| parts.text());
     let reasoning = delta.reasoning_text_of(&parts, emitter)?;
     let may_promote = may_promote && delta.has_only_text();
-    let promoted = reasoning.filter(|_| may_promote && content.is_none_or(|text| text.is_empty()));
-    if may_promote && reasoning.is_none() {
+    let promotes = emitter.reading.promote_reasoning;
+    let may_promote_all = may_promote && content.is_none_or(|text| text.is_empty());
+    let promoted = reasoning.filter(|text| may_promote_all && promotes.takes(&text.decoded()));
+    if may_promote && promotes == PromoteReasoning::Always && reasoning.is_none() {
         emitter.to.only_text(emitter.choice);
     }
     match promoted {

@@ -16,7 +16,7 @@ use super::event::{
     Usage,
 };
 use super::fault::{Failure, Fault, is_error_object};
-use super::options::{ResponsesDialect, UnknownFields};
+use super::options::{PromoteReasoning, ResponsesDialect, UnknownFields};
 use super::rule::Rule;
 use super::sse::Frame;
 use super::{Api, Extensions, Shape};
@@ -65,9 +65,9 @@ pub struct ReadOptions {
     pub keep_null: bool,
     /// True if reasoning text is dropped (`reasoning_field = "none"`, or the client's `include_reasoning: false`).
     pub hide_reasoning: bool,
-    /// True if reasoning becomes the text of an answer that has no other text and stopped by itself. Applies to
+    /// Which reasoning becomes the text of an answer that has no other text and stopped by itself. Applies to
     /// whole answers only: a stream has sent its reasoning before that is known.
-    pub promote_reasoning: bool,
+    pub promote_reasoning: PromoteReasoning,
     /// True if the client's dialect reports the engine's rate limits. Engines send them after the terminal event of
     /// a Responses stream, so the end waits for them, or for the end of the bytes (wire-format 4.9).
     pub limits: bool,
@@ -81,7 +81,10 @@ impl ReadOptions {
             continuous_usage: shape.has_continuous_usage(),
             keep_null: shape.options.unknown_fields == UnknownFields::InPlace,
             hide_reasoning: shape.hide_reasoning,
-            promote_reasoning: shape.options.promote_reasoning,
+            promote_reasoning: match shape.options.promote_reasoning {
+                PromoteReasoning::Schema if !shape.is_constrained => PromoteReasoning::Never,
+                option => option,
+            },
             limits: shape.client == Api::Responses
                 && shape.options.responses_dialect == ResponsesDialect::CodexLegacy,
         }

@@ -69,6 +69,42 @@ async fn a_whole_answer_that_is_all_reasoning_is_text_if_that_is_wanted() {
     }
 }
 
+/// JSON is text without the option where the request asks for it (clients-023), unless the option says no.
+#[tokio::test]
+async fn json_that_was_asked_for_is_text() {
+    let whole = |reasoning: &str| {
+        json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [
+            {"index": 0, "message": {"role": "assistant", "content": null, "reasoning": reasoning}, "finish_reason": "stop"}]})
+        .to_string()
+    };
+    let schema = r#"{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object"}}}"#;
+    let chat = |format: &str| {
+        let more = format!(
+            r#"{{"model":"m","messages":[{{"role":"user","content":"a"}}],"include_reasoning":false{format}}}"#
+        );
+        Request::chat(more)
+    };
+    let asked = format!(r#","response_format":{schema}"#);
+    let response =
+        prompt("m", r#","text":{"format":{"type":"json_schema","name":"x","schema":{"type":"object"}}}"#);
+    for (reasoning, format, option, text) in [
+        (r#"{"answer": 42}"#, asked.as_str(), "", json!(r#"{"answer": 42}"#)),
+        (r#"{"answer": 42}"#, "", "", Value::Null),
+        ("I think", asked.as_str(), "", Value::Null),
+        (r#"{"answer": 42}"#, asked.as_str(), "promote_reasoning=false", Value::Null),
+    ] {
+        let setup = if option.is_empty() { Setup::new() } else { Setup::new().set(option) };
+        let world =
+            World::start(Engine::script(Script::new().json("200 OK", &whole(reasoning))).await, setup).await;
+        let answer = object(&world.ask(&chat(format)).await);
+        assert_eq!(answer["choices"][0]["message"]["content"], text, "{answer}");
+        let output = object(&world.ask(&response).await)["output"].clone();
+        let is_text = text.is_string() || format.is_empty();
+        assert_eq!(output[0]["type"], if is_text { "message" } else { "reasoning" }, "{output}");
+        world.end().await;
+    }
+}
+
 /// An engine that parsed nothing, with a template that opens a reasoning block: samewire's own parser makes the
 /// classification.
 #[tokio::test]

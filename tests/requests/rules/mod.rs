@@ -10,7 +10,7 @@ use samewire::engine::{ENGINES, Front, Identity, Version, named};
 use samewire::plan::{Plan, Route, plan};
 use samewire::request::{ChatRequest, EngineBody, Rules};
 use samewire::wire::fault::Failure;
-use samewire::wire::options::{DeveloperRole, Options, SystemMessages};
+use samewire::wire::options::{DeveloperRole, Options, PromoteReasoning, SystemMessages};
 use samewire::wire::{AnswerId, Api, Ending, OutputBuffer, Rewriter, Stamp};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
@@ -694,7 +694,7 @@ fn reasoning_is_left_out_where_the_client_says_so() {
     };
     assert_eq!(whole(r#""reasoning":"a","content":"c""#, Options::default()), "c");
     assert_eq!(whole(r#""content":"<think>a</think>c""#, parser()), "c");
-    let promoting = Options { promote_reasoning: true, ..Options::default() };
+    let promoting = Options { promote_reasoning: PromoteReasoning::Always, ..Options::default() };
     assert_eq!(whole(r#""reasoning":"a","content":null"#, promoting), "a");
 }
 

@@ -19,11 +19,10 @@ fn read(case: &Case) -> Result<Chunk, Failure> {
         return Err(failure);
     }
     let mut body = chunk::read(case, &json).ok_or_else(unreadable)?;
-    if switch(case, "promote_reasoning") {
-        body.choices.iter_mut().filter(|choice| is_misfiled(choice)).for_each(|choice| {
-            choice.content = Some(std::mem::take(&mut choice.reasoning));
-        });
-    }
+    let promoted = |choice: &&mut Entry| is_misfiled(choice) && promotes(case, &choice.reasoning);
+    body.choices.iter_mut().filter(promoted).for_each(|choice| {
+        choice.content = Some(std::mem::take(&mut choice.reasoning));
+    });
     let limit = super::index_limit(case);
     let tokens = body.usage.as_ref().map_or(0, |usage| usage.completion);
     if loses_a_choice(&json, tokens) {
@@ -71,6 +70,19 @@ fn is_misfiled(choice: &Entry) -> bool {
         && choice.function_call.is_none()
         && choice.audio.is_none()
         && ends_itself(&choice.finish)
+}
+
+/// Returns true if reasoning may become text: always, or JSON where the request asks for a format.
+fn promotes(case: &Case, reasoning: &str) -> bool {
+    let format = case.request["response_format"]["type"].as_str().unwrap_or("text");
+    match case.options["promote_reasoning"].as_bool() {
+        Some(always) => always,
+        None => {
+            format != "text"
+                && reasoning.trim_start().starts_with(['{', '['])
+                && serde_json::from_str::<serde_json::Value>(reasoning).is_ok()
+        }
+    }
 }
 
 /// Returns true for finish reasons by which the model ended an answer by itself.

@@ -9,6 +9,7 @@ use crate::wire::decode::{Sink, Unreadable, UsageBody};
 use crate::wire::event::Delta;
 use crate::wire::event::{Event, Finish, Reason, Riders, Usage};
 use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::PromoteReasoning;
 use crate::wire::rule::Rule;
 
 /// Outcome of an answer.
@@ -81,7 +82,10 @@ impl ResponsesDecoder {
             self.head(body, to);
         }
         // A terminal event ends a stream, which has already sent its reasoning.
-        let promotes = event.is_empty() && self.reading.promote_reasoning && ended == Outcome::Completed;
+        let promotes = match event.is_empty() && ended == Outcome::Completed {
+            true => self.reading.promote_reasoning,
+            false => PromoteReasoning::Never,
+        };
         self.complete_items(output, ended, promotes, to)?;
         let reason = match ended {
             Outcome::Failed => {
@@ -111,7 +115,7 @@ impl ResponsesDecoder {
         &mut self,
         output: Vec<Raw<'_>>,
         ended: Outcome,
-        promotes: bool,
+        promotes: PromoteReasoning,
         to: &mut dyn Sink,
     ) -> Result<(), Unreadable> {
         let mut bodies: Vec<(Raw<'_>, ItemBody<'_>, ItemKind)> = output
@@ -122,10 +126,10 @@ impl ResponsesDecoder {
                 Some((raw, body, kind))
             })
             .collect();
-        if promotes
-            && !bodies.is_empty()
-            && bodies.iter().all(|(_, body, kind)| is_plain_reasoning(body, kind))
-        {
+        let is_promoted = |body: &ItemBody<'_>, kind: &ItemKind| {
+            is_plain_reasoning(body, kind) && promotes.takes(&joined(&body::parts(body.content)))
+        };
+        if !bodies.is_empty() && bodies.iter().all(|(_, body, kind)| is_promoted(body, kind)) {
             to.count_rule(Rule::ReasoningPromoted);
             bodies.iter_mut().for_each(|(_, _, kind)| *kind = ItemKind::Message);
         }
