@@ -289,8 +289,8 @@ def engine_chat_stream(body: bytes) -> Answer:
     return answer
 
 
-def reading(raw: str, finish: str, tools: bool) -> Answer:
-    """An obvious reading of all that the model said: `<think>` at the beginning, calls in `<tool_call>`, the rest is content.
+def reading(raw: str, finish: str, tools: set[str]) -> Answer:
+    """An obvious reading of all that the model said: `<think>` at the beginning, calls of these tools in `<tool_call>`, the rest is content.
     A call that breaks off is one with as much of its arguments as there is, and ends a cut answer."""
     raw = re.sub(r"<\|im_end\|>$", "", raw)
     answer = Answer(finish=finish)
@@ -298,10 +298,15 @@ def reading(raw: str, finish: str, tools: bool) -> Answer:
         answer.reasoning, _, raw = raw.removeprefix("<think>").partition("</think>")
     if tools:
         call = re.compile(r"\s*<tool_call>\n(\{.*?\})\n</tool_call>", re.DOTALL)
-        for found in call.finditer(raw):
+
+        def take(found: re.Match[str]) -> str:
             said = json.loads(found[1])
+            if said["name"] not in tools:
+                return found[0]
             answer.calls.append((said["name"], json.dumps(said["arguments"])))
-        raw = call.sub("", raw)
+            return ""
+
+        raw = call.sub(take, raw)
         if open_call := re.search(r'\s*<tool_call>\n\{"name": "(\w+)", "arguments": (.*)$', raw, re.DOTALL):
             answer.calls.append((open_call[1], open_call[2]))
             raw = raw[: open_call.start()]

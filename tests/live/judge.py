@@ -10,7 +10,9 @@ import answers as read
 from answers import Answer, meaning
 from known import known
 from message_answers import compact
-from questions import Question
+from questions import TOOLS, Question
+
+OFFERED = {tool["function"]["name"] for tool in TOOLS}
 
 FORMS = ("stream", "whole")
 
@@ -128,7 +130,7 @@ def within(run: Run, question: Question) -> Iterator[Result]:
         for form in FORMS:
             yield compare(name, "raw", f"completions {form}", told[f"completions {form}"], whole)
             if run.parsers or run.parsing:
-                wanted = read.reading(text, finish, question.tools)
+                wanted = read.reading(text, finish, OFFERED if question.tools else set())
                 yield compare(name, "raw", f"chat {form}", told[f"chat {form}"], wanted, strict=False)
 
 

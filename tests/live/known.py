@@ -36,6 +36,7 @@ KNOWN = [
     Known("vllm 0.33.0+rust", "its front end in Rust takes an answer without <think> for text", ("hello",), ("engines",)),
     Known("", "without a reasoning parser an engine holds the reasoning to the schema, too", ("schema",), ("parsers",)),
     Known("vllm 0.21", "a stop string spoils a stream's text around the end of reasoning", ("stop-silent",), ("whole",)),
+    Known("vllm", "its parser takes a call that nobody offered for one", ("unknown",), ("parsers",)),
     Known("llamacpp", "its grammar lets the model call only what is offered", ("unknown",), ("raw", "parsers")),
     Known("llamacpp", "its own Responses call an answer complete that its limit cut", ("length-in-reasoning", "length-in-content"), ("native",)),
     Known("vllm", "samewire leaves out what the model may not call, and the engine has it in the prompt", ("none",), ("usage",)),
