@@ -307,7 +307,8 @@ def reading(raw: str, finish: str, tools: set[str]) -> Answer:
             return ""
 
         raw = call.sub(take, raw)
-        if open_call := re.search(r'\s*<tool_call>\n\{"name": "(\w+)", "arguments": (.*)$', raw, re.DOTALL):
+        names = "|".join(tools)
+        if open_call := re.search(rf'\s*<tool_call>\n\{{"name": "({names})", "arguments": (.*)$', raw, re.DOTALL):
             answer.calls.append((open_call[1], open_call[2]))
             raw = raw[: open_call.start()]
         whole = "length" if open_call else "tool_calls"
