@@ -212,7 +212,9 @@ impl Tools {
 
     /// Returns the names of the functions in the `tools` of a chat request, without a look at their parameters.
     pub fn names_in(tools: &str) -> Vec<String> {
-        let all = json::read::<Vec<Raw<'_>>>(tools).unwrap_or_default();
+        // An error of the reader would cost an allocation in every request without tools.
+        let all =
+            if tools.is_empty() { Vec::new() } else { json::read::<Vec<Raw<'_>>>(tools).unwrap_or_default() };
         let name = |tool: &Raw<'_>| {
             let function = json::raw_member(tool.get(), "function");
             json::member(function.as_ref().map_or_else(|| tool.get(), |function| function.get()), "name")

@@ -23,6 +23,7 @@ use super::{Api, Extensions, Shape};
 use crate::json::{
     Extras, Few, Raw, Read, Scanner, Text, integer, object, pass_part, read, read_into, read_with_null,
 };
+use std::borrow::Cow;
 
 pub(super) use checked::Checks;
 
@@ -597,8 +598,9 @@ fn read_finish(raw: Option<Raw<'_>>) -> Result<(FinishWord, &'static [Rule]), Un
         }
     };
     let decoded = word.decoded();
-    let lower = decoded.to_ascii_lowercase();
-    let known = match lower.as_str() {
+    let has_capitals = decoded.bytes().any(|byte| byte.is_ascii_uppercase());
+    let lower = if has_capitals { decoded.to_ascii_lowercase().into() } else { Cow::Borrowed(&*decoded) };
+    let known = match &*lower {
         "" => return Ok((FinishWord::No, &[])),
         "abort" | "aborted" | "cancelled" | "canceled" | "unknown" | "insufficient_system_resource" => {
             return Ok((FinishWord::Aborted, OTHER));
