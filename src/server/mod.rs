@@ -37,7 +37,7 @@ use crate::telemetry::{Gauge, History, Metrics, Tracer};
 use crate::upstream::Pool;
 use active_config::ActiveConfig;
 use admit::budget::Budget;
-use admit::default_model::StandIns;
+use admit::default_model::LoggedSubstitutes;
 use admit::quota::{Quotas, Usages};
 use batch::registry::Batches;
 use hyper::server::conn::http1;
@@ -60,8 +60,8 @@ pub(crate) struct App {
     config: Arc<Config>,
     pool: Arc<Pool>,
     quotas: Arc<Quotas>,
-    /// Models that answer for names of Anthropic's.
-    stand_ins: Arc<StandIns>,
+    /// Names of Anthropic's for which another model answers, as far as the log has them.
+    logged_substitutes: Arc<LoggedSubstitutes>,
     usages: Arc<Usages>,
     metrics: Arc<Metrics>,
     tracer: Arc<Tracer>,

@@ -1,4 +1,5 @@
-//! Protocol of a request, OpenAI's (also as older clients of Responses know it) or Anthropic's: the form of its errors, its headers and its keep-alive.
+//! Protocol of a request, OpenAI's (with a variant for older clients of Responses) or Anthropic's: the form of its
+//! errors, its headers and its keep-alive.
 //!
 //! Takes: what the route and the headers say. Gives: the parts of a response in which the protocols differ. Never:
 //! reads an answer.

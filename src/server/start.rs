@@ -97,7 +97,7 @@ async fn serve(
     let (shutdown, cancellations) = Shutdown::new();
     let app = App {
         store_handle: Arc::new(store_handle),
-        stand_ins: Arc::default(),
+        logged_substitutes: Arc::default(),
         background_jobs: Arc::new(BackgroundJobs::new(&config.limits)),
         server_certificate: certificate.map(Arc::new),
         batches: Arc::default(),

@@ -4,7 +4,7 @@
 
 use super::content::{self, ContentPlace};
 use super::item::{CallArguments, Item, Role};
-use super::stand_ins::stand_in;
+use super::substitutes::substitute;
 use crate::json::{Raw, Text};
 use crate::request::Rules;
 use crate::request::check::list;
@@ -69,14 +69,14 @@ pub(super) fn item<'a>(path: String, raw: Raw<'a>, rules: &Rules) -> Result<Item
         }
         Some("compaction") => item.required_text("encrypted_content").map(Item::Compaction),
         Some(kind) => match HOSTED.iter().find(|hosted| **hosted == kind) {
-            Some(kind) => match stand_in(&item, kind, rules)? {
+            Some(kind) => match substitute(&item, kind, rules)? {
                 // The engine knows this search as a function.
                 Some(item @ Item::FoundTools { call: Some(_), .. }) => Ok(item),
                 Some(item @ Item::Call { .. }) if *kind == "tool_search_call" => Ok(item),
-                stand_in => Ok(Item::Hosted {
+                substitute => Ok(Item::Hosted {
                     kind,
                     raw: parts::hosted(raw, &rules.media, item.here())?,
-                    stand_in: stand_in.map(Box::new),
+                    substitute: substitute.map(Box::new),
                 }),
             },
             None => Err(invalid(item.path("type"), "it must be the type of an item")),

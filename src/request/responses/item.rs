@@ -42,8 +42,8 @@ pub(super) enum Item<'a> {
         kind: &'static str,
         /// Whole item with media addresses in canonical spelling, for an engine that reads it.
         raw: Cow<'a, str>,
-        /// Item that stands for it where the engine does not read it.
-        stand_in: Option<Box<Self>>,
+        /// Replacement for engines that do not read the item.
+        substitute: Option<Box<Self>>,
     },
 }
 
@@ -52,7 +52,7 @@ impl<'a> Item<'a> {
     pub(super) fn introduced(self) -> Option<Vec<Object<'a>>> {
         match self {
             Self::Tools(tools) | Self::FoundTools { tools, .. } => Some(tools),
-            Self::Hosted { stand_in: Some(item), .. } => item.introduced(),
+            Self::Hosted { substitute: Some(item), .. } => item.introduced(),
             _ => None,
         }
     }

@@ -15,7 +15,7 @@ mod native;
 pub mod outputs;
 mod sealed;
 mod settings;
-mod stand_ins;
+mod substitutes;
 pub mod summary;
 mod tools;
 mod turns;
@@ -507,7 +507,7 @@ fn items<'a>(from: &'a Checked<'_>, body: &Bytes, complete: bool) -> Result<Item
     for (at, raw) in all.into_iter().enumerate() {
         match input::item(format!("input[{at}]"), raw, from.rules)? {
             Item::Reference(id) => items.references.push((at, id.decoded().into_owned())),
-            Item::Hosted { kind, stand_in: None, .. } => items.dropped.push(format!("input[{at}].{kind}")),
+            Item::Hosted { kind, substitute: None, .. } => items.dropped.push(format!("input[{at}].{kind}")),
             item => items.tools.extend(item.introduced().unwrap_or_default()),
         }
         items.input.push(body.slice_ref(raw.get().as_bytes()));

@@ -21,10 +21,10 @@ const SUMMARY: &str = "swc1.";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UnreadableReasoning {
-    /// It is left out of the engine's request and reported.
+    /// samewire leaves it out of the engine's request, and reports it.
     #[default]
     Drop,
-    /// The request is refused.
+    /// samewire refuses the request.
     Refuse,
 }
 
@@ -33,8 +33,8 @@ pub(super) fn open_reasoning(sealed: Text<'_>, unseal: Unseal<'_>) -> Option<Str
     open(REASONING, sealed, unseal)
 }
 
-/// Opens the summary of a compaction item at this path. Fails if it cannot be opened: it stands for most of the
-/// conversation.
+/// Opens the summary of a compaction item at this path. Fails if the summary cannot be opened, because it replaces most
+/// of the conversation.
 pub(super) fn open_summary(sealed: Text<'_>, path: &str, unseal: Unseal<'_>) -> Result<String, Failure> {
     open(SUMMARY, sealed, unseal).ok_or_else(|| unreadable(format!("{path}.encrypted_content")))
 }

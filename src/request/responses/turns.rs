@@ -101,10 +101,11 @@ pub(super) fn turns<'a>(
     Ok(turns)
 }
 
-/// Returns an item as the engine reads it: `hosted` items unchanged, or what stands for them.
+/// Returns an item in the form that the engine reads: an item of a hosted tool unchanged if `hosted`, otherwise its
+/// substitute, if it has one.
 fn read_as(item: Item<'_>, hosted: bool) -> Item<'_> {
     match item {
-        Item::Hosted { stand_in: Some(item), .. } if !hosted => *item,
+        Item::Hosted { substitute: Some(item), .. } if !hosted => *item,
         item => item,
     }
 }

@@ -18,12 +18,11 @@ const CLAUDE: &str = "claude-";
 /// Limit for the names of Anthropic's models that are remembered, and so for the log's lines about them.
 const CLAUDE_NAMES: usize = 64;
 
-/// Names of Anthropic's models for which another model answers, each with that model, so that the log tells of each
-/// once.
+/// Names of Anthropic's models that the log has, each with the model that answers, so that it has each once.
 #[derive(Debug, Default)]
-pub(in crate::server) struct StandIns(Mutex<HashSet<(Box<str>, Arc<str>)>>);
+pub(in crate::server) struct LoggedSubstitutes(Mutex<HashSet<(Box<str>, Arc<str>)>>);
 
-impl StandIns {
+impl LoggedSubstitutes {
     /// Returns true for a pair that is new and was kept.
     fn is_new(&self, asked: &str, meant: &Arc<str>) -> bool {
         let mut known = self.0.lock();
@@ -66,7 +65,11 @@ impl RequestContext {
     /// Returns the model for a request that names one of Anthropic's models, if neither the configuration nor an engine
     /// knows that name: what a request without a name means. `None` if the name stands, or several models could be meant.
     /// Claude Code has such names unless its user names a model.
-    pub(in crate::server) async fn stand_in(&mut self, asked: &str, headers: &HeaderMap) -> Option<Arc<str>> {
+    pub(in crate::server) async fn substitute_model(
+        &mut self,
+        asked: &str,
+        headers: &HeaderMap,
+    ) -> Option<Arc<str>> {
         if !asked.starts_with(CLAUDE) || self.app.pool.knows(asked) {
             return None;
         }
@@ -75,7 +78,7 @@ impl RequestContext {
         if self.app.pool.knows(asked) {
             return None;
         }
-        if self.app.stand_ins.is_new(asked, &meant) {
+        if self.app.logged_substitutes.is_new(asked, &meant) {
             let asked = printable_name(asked);
             tracing::warn!(
                 asked,

@@ -94,7 +94,7 @@ impl RequestContext {
         let app = Arc::clone(&self.app);
         let named = named(&body);
         let given = match &named {
-            Some(name) => self.stand_in(name, &head.headers).await,
+            Some(name) => self.substitute_model(name, &head.headers).await,
             None => {
                 // A body that is no object has a mistake of its own.
                 fields::check_object(&body)?;

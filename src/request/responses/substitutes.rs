@@ -1,7 +1,7 @@
 //! Items of tools that the API names and a client runs itself (shell, patches, a search for tools), as the calls of
 //! functions and the outputs that an engine can read (wire-format 4.3).
 //!
-//! Takes: one item's JSON. Gives: the call or the output that stands for it. Remembers: nothing.
+//! Takes: one item's JSON. Gives: the call or the output that an engine gets instead. Remembers: nothing.
 
 use super::content::Part;
 use super::item::{CallArguments, Item};
@@ -11,9 +11,9 @@ use crate::request::Rules;
 use crate::request::object::Object;
 use crate::wire::fault::Failure;
 
-/// Returns the item that stands for this one; `None` if there is none for its type, or if it lacks what a call or
-/// an output needs. Fails on a member of the wrong type.
-pub(super) fn stand_in<'a>(
+/// Returns the call or the output that replaces an item; `None` if its type has none, or if the item lacks a member
+/// that a call or an output needs. Fails on a member of the wrong type.
+pub(super) fn substitute<'a>(
     item: &Object<'a>,
     kind: &str,
     rules: &Rules,
