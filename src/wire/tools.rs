@@ -215,11 +215,7 @@ impl Tools {
         // An error of the reader would cost an allocation in every request without tools.
         let all =
             if tools.is_empty() { Vec::new() } else { json::read::<Vec<Raw<'_>>>(tools).unwrap_or_default() };
-        let name = |tool: &Raw<'_>| {
-            let function = json::raw_member(tool.get(), "function");
-            json::member(function.as_ref().map_or_else(|| tool.get(), |function| function.get()), "name")
-        };
-        all.iter().filter_map(name).collect()
+        all.iter().filter_map(|tool| json::member(function(tool.get()), "name")).collect()
     }
 
     /// Returns true if the request offers no function.
@@ -253,17 +249,18 @@ impl Tools {
     }
 }
 
+/// Returns the function in a tool of `tools`; an entry of the older `functions` is one itself.
+fn function(tool: &str) -> &str {
+    json::raw_member(tool, "function").map_or(tool, Raw::get)
+}
+
 impl Tool {
     fn read(tool: &str) -> Option<Self> {
-        let member = |text: &str, key: &str| -> Option<String> {
-            let members = json::read::<Members<'_>>(text).ok()?;
-            members.0.iter().find(|(name, _)| &**name == key).map(|(_, value)| value.get().to_owned())
-        };
-        let function = member(tool, "function").unwrap_or_else(|| tool.to_owned());
-        let name = json::read::<Text<'_>>(&member(&function, "name")?).ok()?.decoded().into_owned();
-        let schema = member(&function, "parameters").unwrap_or_default();
-        let definitions = Definitions::of(&schema);
-        let properties = definitions.members(&schema).and_then(|members| members.get("properties"));
+        let function = function(tool);
+        let name = json::member(function, "name")?;
+        let schema = json::raw_member(function, "parameters").map_or("", Raw::get);
+        let definitions = Definitions::of(schema);
+        let properties = definitions.members(schema).and_then(|members| members.get("properties"));
         let properties = properties.and_then(|all| Members::of(all.get())).unwrap_or_default();
         let parameter =
             |(key, schema): &(Cow<'_, str>, Raw<'_>)| (key.to_string(), definitions.types(schema.get()));
