@@ -110,7 +110,7 @@ async fn names_are_text_to_every_reader() {
     world.end().await;
 }
 
-/// What nobody knows is not made up.
+/// A context that no engine reports is a comment, not a guess.
 #[tokio::test]
 async fn a_context_that_nobody_knows() {
     let world = world(json!([{"id": "m"}]), Setup::new()).await;

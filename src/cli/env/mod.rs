@@ -30,7 +30,7 @@ const LISTED: usize = 20;
 pub(super) struct Env {
     /// The client
     client: Client,
-    /// Where the running samewire serves clients, with or without /v1 [default: as configured, else
+    /// Base URL of the running samewire, with or without /v1 [default: as configured, else
     /// http://127.0.0.1:8080]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
@@ -66,8 +66,8 @@ Examples:
   samewire env codex
   samewire env opencode --url https://llm.example --key-file key.txt
 
-The running samewire is asked for its models. The key for that is in the file of --key-file, else in
-SAMEWIRE_KEY. The output names that file or SAMEWIRE_KEY, and never has the key itself.
+The command asks the running samewire for its models. It reads the key from --key-file, else from
+SAMEWIRE_KEY. The output refers to that file or to SAMEWIRE_KEY, and never contains the key.
 
 Exit codes: 0 printed, 2 wrong usage, such as no model named where there are several, 3 nobody
 answers, or there is no model.";

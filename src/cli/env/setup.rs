@@ -6,7 +6,7 @@
 use crate::json::quoted;
 use std::fmt::Write;
 
-/// Largest limit of an answer that clients are told, in tokens: what Claude Code takes for a model that it does not know.
+/// Largest output limit that a client gets, in tokens. Claude Code itself uses it for models that it does not know.
 const ANSWER: u64 = 32_000;
 
 /// Facts that clients should know.

@@ -79,8 +79,8 @@ pub(super) fn pieces<'a>(
     let reasoning = delta.reasoning_text_of(&parts, emitter)?;
     let may_promote = may_promote && delta.has_only_text();
     let promotes = emitter.reading.promote_reasoning;
-    let may_promote_all = may_promote && content.is_none_or(|text| text.is_empty());
-    let promoted = reasoning.filter(|text| may_promote_all && promotes.takes(&text.decoded()));
+    let is_alone = may_promote && content.is_none_or(|text| text.is_empty());
+    let promoted = reasoning.filter(|text| is_alone && promotes.takes(&text.decoded()));
     if may_promote && promotes == PromoteReasoning::Always && reasoning.is_none() {
         emitter.to.only_text(emitter.choice);
     }

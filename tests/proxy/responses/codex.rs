@@ -1,4 +1,4 @@
-//! What the Codex CLI sends beside functions: its search for tools, calls of the tools that the API names, and data
+//! Requests of the Codex CLI beyond functions: its search for tools, calls of the tools that the API names, and data
 //! about its session.
 
 use crate::responses::over_chat::{ask, chunk, events, last, object};
