@@ -115,7 +115,7 @@ async fn fault_o11_when_memory_is_short_new_requests_are_refused() {
         if answer.head.status == 503 {
             break answer;
         }
-        assert!(start.elapsed() < PATIENCE, "{} bytes are resident", world.samewire.rss());
+        assert!(start.elapsed() < PATIENCE, "{} bytes are resident", world.samewire.allocated());
     };
     assert_eq!(refused.failure().2.as_deref(), Some("overloaded"));
     // Running requests continue, and once memory is free again, new ones are served.
@@ -126,7 +126,7 @@ async fn fault_o11_when_memory_is_short_new_requests_are_refused() {
     drop(holder);
     let start = Instant::now();
     while world.ask(&Request::stream("")).await.head.status != 200 {
-        assert!(start.elapsed() < PATIENCE, "{} bytes are resident", world.samewire.rss());
+        assert!(start.elapsed() < PATIENCE, "{} bytes are resident", world.samewire.allocated());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     world.end().await;
@@ -156,7 +156,7 @@ async fn fault_o11_waves_of_large_bodies() {
             let status = status.expect("no panic");
             assert!(matches!(status, Some(200 | 503) | None), "{status:?}");
             served += usize::from(status == Some(200));
-            most = most.max(world.samewire.rss());
+            most = most.max(world.samewire.allocated());
         }
         assert!(served > 0, "wave {wave}");
     }
@@ -189,7 +189,7 @@ async fn fault_o11_a_thousand_stopped_readers() {
     }
     gate.open();
     let written = settled(|| (0..READERS).map(|n| world.engine.written(n)).sum()).await;
-    let resident = world.samewire.rss();
+    let resident = world.samewire.allocated();
     println!("{resident} bytes are resident, {written} were sent to {READERS} readers");
     assert!(resident < MEMORY, "{resident}");
     assert_eq!(world.ask(&Request::stream("")).await.text(), Canonical::answer("a", 1).text());

@@ -160,7 +160,7 @@ async fn grown_by(engine: &str, route: &str, body: String) -> (Option<u16>, u64)
     let world = World::start_as(answering, engine, setup.allow_errors()).await;
     // A first request, so that memory allocated once is not counted.
     world.ask(&Request::stream("")).await;
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     peak(&world, true);
     // Without optimisation and beside other tests, reading such a body takes many seconds.
     let mut client = Client::connect(world.proxy()).await.with_patience(8 * PATIENCE);
@@ -244,7 +244,7 @@ async fn no_answer_takes_more_than_is_allowed() {
         let engine = Engine::in_turn(vec![Script::answer("a", 1), script]).await;
         let world = World::start(engine, setup.allow_errors()).await;
         world.ask(&Request::stream("")).await;
-        let before = world.samewire.rss();
+        let before = world.samewire.allocated();
         peak(&world, true);
         let answer = world.ask(&request).await;
         let grown = peak(&world, false).saturating_sub(before);
@@ -269,7 +269,7 @@ async fn floods_of_half_bodies_leave_no_memory_behind() {
     const LEFT: u64 = 24 << 20;
     let world = World::start(Engine::script(Script::answer("a", 2)).await, Setup::new().allow_errors()).await;
     world.ask(&Request::stream("")).await;
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     for (size, clients) in
         [(60_000, 150), (300_000, 150), (1_000_000, 150), (4_000_000, 60), (200_000, 150), (2_000_000, 60)]
     {
@@ -282,8 +282,12 @@ async fn floods_of_half_bodies_leave_no_memory_behind() {
             flood.join_all().await;
         }
     }
-    let (after, start) = (world.samewire.rss(), Instant::now());
-    until("the memory is given back", 2 * PATIENCE, || world.samewire.rss() < before + LEFT).await;
-    println!("{before} bytes before, {after} after, {} {:?} later", world.samewire.rss(), start.elapsed());
+    let (after, start) = (world.samewire.allocated(), Instant::now());
+    until("the memory is given back", 2 * PATIENCE, || world.samewire.allocated() < before + LEFT).await;
+    println!(
+        "{before} bytes before, {after} after, {} {:?} later",
+        world.samewire.allocated(),
+        start.elapsed()
+    );
     world.end().await;
 }

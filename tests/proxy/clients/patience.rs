@@ -107,12 +107,12 @@ async fn fault_c09_many_stopped_readers_cost_little_and_are_given_up() {
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 3");
     let world = World::start(Engine::script(script).await, setup).await;
     let clients = readers(&world, READERS).await;
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     let start = Instant::now();
     gate.open();
     let written = || (0..READERS).map(|n| world.engine.written(n)).sum();
     let written = settled(written).await;
-    let each = world.samewire.rss().saturating_sub(before) / READERS as u64;
+    let each = world.samewire.allocated().saturating_sub(before) / READERS as u64;
     println!(
         "{each} bytes are kept for each stopped reader, of {} that its engine sent",
         written / READERS as u64
@@ -268,13 +268,13 @@ async fn fault_u47_an_engine_faster_than_its_client() {
     client.send(&Request::stream("").bytes()).await;
     client.head().await;
     client.event_with("\"0:").await;
-    let (before, most) = (world.samewire.rss(), AtomicUsize::new(0));
+    let (before, most) = (world.samewire.allocated(), AtomicUsize::new(0));
     for n in 1..TOKENS {
         let event = client.event().await.expect("another token");
         assert!(event.contains(&format!("\"content\":\"{n}:;\"")), "{n}: {event}");
         if n % 5_000 == 0 {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            let grown = world.samewire.rss().saturating_sub(before);
+            let grown = world.samewire.allocated().saturating_sub(before);
             most.fetch_max(usize::try_from(grown).expect("small"), Ordering::Relaxed);
         }
     }

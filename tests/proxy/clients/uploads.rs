@@ -87,7 +87,7 @@ async fn fault_c05_no_more_is_kept_than_may_be() {
     const LIMIT: usize = 4 * MIB;
     const CLIENTS: usize = 8;
     let world = world(&format!("[limits]\nmax_body_bytes = {LIMIT}")).await;
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     let proxy = world.proxy();
     let mut clients = JoinSet::new();
     for _ in 0..CLIENTS {
@@ -108,7 +108,7 @@ async fn fault_c05_no_more_is_kept_than_may_be() {
         let taken = taken.expect("no panic");
         // The kernel's buffers come on top.
         assert!(taken < LIMIT + 24 * MIB, "{taken} bytes were taken");
-        most = most.max(world.samewire.rss().saturating_sub(before));
+        most = most.max(world.samewire.allocated().saturating_sub(before));
     }
     println!("grew by {most}");
     assert!(most < (CLIENTS * 2 * LIMIT) as u64, "{most}");
@@ -161,13 +161,13 @@ async fn fault_c06_whatever_was_refused_is_read_no_further() {
     ];
     for round in 0..2 {
         for (status, request) in &rows {
-            let before = world.samewire.rss();
+            let before = world.samewire.allocated();
             // At full speed: the kernel's buffers take a limited number of bytes more.
             let (answer, taken, took) = upload(&world, request, 64 * KIB, Duration::ZERO, UPLOAD).await;
             assert_eq!((answer.head.status, answer.head.header("connection")), (*status, Some("close")));
             assert!(taken < UPLOAD / 4, "{status}: samewire reads on: {taken} bytes");
             assert!(took < PATIENCE, "{status}: {took:?}");
-            let grown = world.samewire.rss().saturating_sub(before);
+            let grown = world.samewire.allocated().saturating_sub(before);
             assert!(grown < 4 << 20, "{status}: {grown} bytes of memory are kept");
             // Too slow for the kernel's buffers to fill: at most 64 KiB are taken, and what is sent until the close
             // is noticed,
@@ -198,7 +198,7 @@ async fn fault_c10_nothing_is_ever_unpacked() {
     let world = world("").await;
     // A first request, so that memory allocated once is not counted.
     world.ask(&Request::chat(BOMB).header("content-encoding", "gzip")).await;
-    let (before, cpu) = (world.samewire.rss(), world.samewire.cpu());
+    let (before, cpu) = (world.samewire.allocated(), world.samewire.cpu());
     let encodings = [
         "gzip",
         "gzip, gzip",
@@ -228,7 +228,7 @@ async fn fault_c10_nothing_is_ever_unpacked() {
     client.try_send(&packed.header("transfer-encoding", "gzip, chunked").bytes()).await;
     let status = client.try_head().await.map(|head| head.status);
     assert!(matches!(status, None | Some(400 | 501)), "{status:?}");
-    assert!(world.samewire.rss() < before + (4 << 20), "{before} -> {}", world.samewire.rss());
+    assert!(world.samewire.allocated() < before + (4 << 20), "{before} -> {}", world.samewire.allocated());
     let cpu = world.samewire.cpu() - cpu;
     assert!(cpu < Duration::from_secs(2), "{cpu:?}");
     assert_eq!(world.engine.attempt_count(), 0);

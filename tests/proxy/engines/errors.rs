@@ -148,11 +148,11 @@ async fn fault_u18_error_body_without_end() {
     let head = "HTTP/1.1 500 Internal Server Error\r\ncontent-type: application/json\r\ncontent-length: 1073741824\r\n\r\n";
     let script = (0..64).fold(Script::new().raw(head), |script, _| script.raw(vec![b' '; 1 << 20])).hang();
     let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     let answer = world.ask(&Request::stream("")).await;
     assert_eq!(answer.fault().kind, "server_error");
     assert_eq!(answer.head.status, 500);
-    assert!(world.samewire.rss() < before + (4 << 20));
+    assert!(world.samewire.allocated() < before + (4 << 20));
     until("the rest is not read", PATIENCE, || world.engine.active_generations() == 0).await;
     assert!(world.engine.written(0) < 8 << 20, "{}", world.engine.written(0));
     world.end().await;

@@ -55,7 +55,7 @@ async fn fault_u40_an_answer_may_be_so_long_and_no_longer() {
         assert!(answer.body.len() < 2 * LIMIT, "{}", answer.body.len());
         until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
         assert!(world.engine.written(0) < 16 << 20, "{}", world.engine.written(0));
-        let before = world.samewire.rss();
+        let before = world.samewire.allocated();
         let whole = Request::plain(r#","user":"whole""#);
         let answer = world.ask(&whole).await;
         assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_invalid_response".into())));
@@ -63,7 +63,7 @@ async fn fault_u40_an_answer_may_be_so_long_and_no_longer() {
         let answer = world.ask(&responses).await;
         assert!(answer.text().contains("event: response.failed"), "{:.300}", answer.text());
         assert!(answer.text().contains("upstream_invalid_response"), "the code is told");
-        assert!(world.samewire.rss().saturating_sub(before) < 24 << 20, "no more is kept than that");
+        assert!(world.samewire.allocated().saturating_sub(before) < 24 << 20, "no more is kept than that");
         world.end().await;
     }
     // A shorter answer passes completely.
@@ -401,10 +401,10 @@ async fn the_buffer_of_a_stream_is_as_large_as_it_is_set() {
         let setup = Setup::new().config(&format!("[limits]\nstream_buffer_bytes = {buffer}"));
         let world = World::start(Engine::script(script).await, setup).await;
         let clients = readers(&world, READERS).await;
-        let before = world.samewire.rss();
+        let before = world.samewire.allocated();
         gate.open();
         settled(|| (0..clients.len()).map(|n| world.engine.written(n)).sum()).await;
-        let held = || world.samewire.rss().saturating_sub(before) / READERS as u64;
+        let held = || world.samewire.allocated().saturating_sub(before) / READERS as u64;
         until(&format!("the buffer of each client is {name}"), PATIENCE, || is_kept(held())).await;
         println!("kept for each client with a {name} buffer: {}", held());
         for client in clients {

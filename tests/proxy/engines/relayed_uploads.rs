@@ -220,7 +220,7 @@ async fn fault_c27b_two_hundred_megabytes_pass_in_bounded_memory() {
         world.ask(&Request::post("/rerank", "{}")).await;
         let (already, requests) = (sink.taken(), sink.seen.requests.load(Ordering::SeqCst));
         sink.seen.sum.store(0, Ordering::SeqCst);
-        let before = world.samewire.rss();
+        let before = world.samewire.allocated();
         let mut client = Client::connect(world.proxy()).await;
         client.send(&head((!chunked).then_some(length)).head_bytes()).await;
         let (mut sum, mut most) = (0, 0);
@@ -230,7 +230,7 @@ async fn fault_c27b_two_hundred_megabytes_pass_in_bounded_memory() {
             sum = add(sum, &piece);
             client.send(&framed(chunked, &piece)).await;
             if n % 100 == 0 {
-                most = most.max(world.samewire.rss().saturating_sub(before));
+                most = most.max(world.samewire.allocated().saturating_sub(before));
             }
         }
         if chunked {
@@ -274,7 +274,7 @@ async fn a_slow_engine_slows_the_client_and_is_left_with_it() {
         let gate = Gate::default();
         let sink = DiscardingEngine::start(UploadBehaviour::Waits(MIB, gate.clone())).await;
         let world = world(&sink, Setup::new()).await;
-        let before = world.samewire.rss();
+        let before = world.samewire.allocated();
         let mut client = Client::connect(world.proxy()).await;
         client.send(&head(Some(500 * MIB)).head_bytes()).await;
         client.send(FRONT.as_bytes()).await;
@@ -283,7 +283,7 @@ async fn a_slow_engine_slows_the_client_and_is_left_with_it() {
         let most = if manner == CloseKind::Rst { 200 * MIB } else { 2 * MIB };
         let taken = fill(&mut client, most).await;
         assert!(taken < 60 * MIB, "{taken} bytes although the engine takes none");
-        let grown = world.samewire.rss().saturating_sub(before);
+        let grown = world.samewire.allocated().saturating_sub(before);
         assert!(grown < 8 * MIB as u64, "grew by {grown}");
         let left = client.leave(manner);
         let line = world.samewire.finished(1).await.remove(0);
@@ -458,7 +458,7 @@ async fn engines_of_http2_get_bodies_as_they_come() {
     let nobody = Engine::script(Script::new()).await;
     let setup = Setup::new().config("[health]\ninterval = 600").upstream_at(&engine.url(), "http = \"2\"");
     let world = World::start(nobody, setup).await;
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     for chunked in [false, true] {
         let length = FRONT.len() + 16 * MIB + BACK.len();
         let mut client = Client::connect(world.proxy()).await;
@@ -476,7 +476,7 @@ async fn engines_of_http2_get_bodies_as_they_come() {
         assert_eq!((answer.head.status, answer.text()), (200, "{\"text\":\"a\"}"));
         assert!(engine.attempts().pop().expect("a request").body == sent, "byte for byte");
     }
-    let grown = world.samewire.rss().saturating_sub(before);
+    let grown = world.samewire.allocated().saturating_sub(before);
     assert!(grown < 8 * MIB as u64, "grew by {grown}");
     world.samewire.finished(2).await;
     assert!(!world.samewire.logs().join("\n").contains(KEY));

@@ -51,7 +51,7 @@ async fn fault_c19_many_fields_are_refused_before_anything_looks_at_them() {
     repeated.extend(&frameless("x-long", &"v".repeat(4000)));
     repeated.extend([0xbe; 16_000]);
     check_others(&world).await;
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     let mut open = Vec::new();
     for n in 0..100 {
         let mut raw = RawH2Client::open(world.proxy()).await;
@@ -69,7 +69,7 @@ async fn fault_c19_many_fields_are_refused_before_anything_looks_at_them() {
         };
         assert!(refused);
     }
-    let grown = world.samewire.rss().saturating_sub(before);
+    let grown = world.samewire.allocated().saturating_sub(before);
     println!("heads of many fields: 100 connections, {grown} bytes");
     assert!(grown < 50 << 20, "{grown}");
     check_others(&world).await;
@@ -88,7 +88,7 @@ fn frameless(name: &str, value: &str) -> Vec<u8> {
 async fn fault_c22_rapid_resets_end_the_connection_and_leave_nothing() {
     let world = world(Script::new().head_sse().role().hang(), "").await;
     let request = Request::stream("");
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     for at_once in [true, false] {
         let asked = world.engine.attempt_count();
         let mut raw = RawH2Client::open(world.proxy()).await;
@@ -116,7 +116,7 @@ async fn fault_c22_rapid_resets_end_the_connection_and_leave_nothing() {
         until("nothing is left", PATIENCE, || world.engine.active_generations() == 0).await;
     }
     check_others(&world).await;
-    assert!(world.samewire.rss().saturating_sub(before) < 50 << 20);
+    assert!(world.samewire.allocated().saturating_sub(before) < 50 << 20);
     world.end().await;
 }
 
@@ -162,7 +162,7 @@ async fn fault_c45_resets_that_the_client_provokes_count_as_its_own() {
             frame(2, 0, stream, &[&stream.to_be_bytes()[..], &[9]].concat())
         }),
     ];
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     for (name, mistake) in mistakes {
         for at_once in [true, false] {
             let asked = world.engine.attempt_count();
@@ -188,7 +188,7 @@ async fn fault_c45_resets_that_the_client_provokes_count_as_its_own() {
             assert!(begun <= 200, "{name}: {begun}");
             until("nothing is left", PATIENCE, || world.engine.active_generations() == 0).await;
         }
-        let grown = world.samewire.rss().saturating_sub(before);
+        let grown = world.samewire.allocated().saturating_sub(before);
         assert!(grown < 50 << 20, "{name}: {grown}");
     }
     check_others(&world).await;
@@ -207,7 +207,7 @@ async fn fault_c22_floods_end_their_connection_alone() {
     unended[4] &= !4;
     let more = frame(kinds::CONTINUATION, 0, 1, b"\0\x01a\x01b");
     let empty = frame(kinds::CONTINUATION, 0, 1, b"");
-    let (before, cpu) = (world.samewire.rss(), world.samewire.cpu());
+    let (before, cpu) = (world.samewire.allocated(), world.samewire.cpu());
     for (name, begun, again) in [
         ("settings", &start, &settings),
         ("pings", &start, &ping),
@@ -233,7 +233,7 @@ async fn fault_c22_floods_end_their_connection_alone() {
     let used = world.samewire.cpu() - cpu;
     println!("floods: {used:?}");
     assert!(used < Duration::from_secs(8), "{used:?}");
-    assert!(world.samewire.rss().saturating_sub(before) < 50 << 20);
+    assert!(world.samewire.allocated().saturating_sub(before) < 50 << 20);
     world.end().await;
 }
 
@@ -421,12 +421,12 @@ fn flood() -> Script {
 async fn fault_c09_a_stopped_window_stops_its_engine_alone() {
     let world = world(flood(), "").await;
     let mut client = H2Client::open(world.proxy()).await;
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     let slow = client.begin(&Request::stream("")).await.expect("a head");
     let held = settled(|| world.engine.written(0)).await;
     println!("a stopped window: the engine got rid of {held} bytes");
     assert!(held < (EVENTS * SIZE as u64) / 2, "the engine was not held back: {held}");
-    assert!(world.samewire.rss().saturating_sub(before) < 8 << 20);
+    assert!(world.samewire.allocated().saturating_sub(before) < 8 << 20);
     for _ in 0..3 {
         assert_eq!(client.ask(&nothing()).await.status, 404);
     }
@@ -542,7 +542,7 @@ async fn fault_u15_an_error_that_cannot_be_told_resets_the_stream() {
 async fn fault_c22_no_window_and_a_thousand_streams() {
     let setup = "[timeouts]\nclient_write_stall = 1";
     let world = world(Script::answer("a", 200), setup).await;
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     let mut raw =
         RawH2Client::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 0)]).await;
     for n in 0..1000 {
@@ -566,7 +566,7 @@ async fn fault_c22_no_window_and_a_thousand_streams() {
     assert!(refused > 100, "{refused} and {called_off}");
     assert!(world.engine.attempt_count() <= 100);
     until("nothing is left", PATIENCE, || world.engine.active_generations() == 0).await;
-    let grown = world.samewire.rss().saturating_sub(before);
+    let grown = world.samewire.allocated().saturating_sub(before);
     assert!(grown < 50 << 20, "{grown}");
     check_others(&world).await;
     world.end().await;

@@ -279,12 +279,16 @@ async fn fault_u46_goaway_after_our_stream() {
         })
         .await;
         let proxy = two.world.proxy();
-        let first = tokio::spawn(async move { Request::stream("").ask(proxy).await });
+        let first = tokio::spawn(async move { Request::stream(r#","seed":1"#).ask(proxy).await });
         two.engine.wait(1).await;
+        // It may go to the old connection first, if samewire has not read the frame yet.
         is_good(&two, "meanwhile").await;
         gate.open();
         assert_eq!(first.await.expect("answered").text(), Canonical::answer("a", 2).text());
-        assert_eq!((two.engine.attempts().len(), two.connections()), (2, 2));
+        let attempts = two.engine.attempts();
+        let firsts =
+            attempts.iter().filter(|attempt| String::from_utf8_lossy(&attempt.body).contains("seed"));
+        assert_eq!((firsts.count(), two.connections()), (1, 2));
         two.end().await;
     }
 }

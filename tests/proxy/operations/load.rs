@@ -162,10 +162,10 @@ async fn what_running_responses_have_said_is_in_memory_once() {
         read(&mut client).await;
         clients.push(client);
         if n == 0 {
-            before = world.samewire.rss();
+            before = world.samewire.allocated();
         }
     }
-    let each = world.samewire.rss().saturating_sub(before) / READERS as u64;
+    let each = world.samewire.allocated().saturating_sub(before) / READERS as u64;
     let said = (PIECE * PIECES) as u64;
     println!("{each} bytes for {said}");
     assert!(each >= said / 2, "{each} bytes cannot hold {said}");

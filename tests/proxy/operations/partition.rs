@@ -74,9 +74,9 @@ async fn fault_o17_what_says_too_much_meanwhile_fails() {
     let made = object(&world.ask(&prompt("m", r#","background":true"#)).await);
     world.engine.wait_attempts(1).await;
     partition.state.send_replace(RelayState::Cut);
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     until("it is given up", 4 * PATIENCE, || world.engine.active_generations() == 0).await;
-    let grown = world.samewire.rss().saturating_sub(before);
+    let grown = world.samewire.allocated().saturating_sub(before);
     assert!(grown < 160 << 20, "{grown}");
     partition.state.send_replace(RelayState::Open);
     assert_eq!(over(&world, &id(&made)).await["status"], "failed");

@@ -274,10 +274,10 @@ async fn fault_c09_a_slow_reader_slows_the_engine_and_loses_nothing() {
     let mut socket = opened.expect("an upgrade");
     socket.send(&prompted("m", "")).await;
     while socket.message().await["delta"] != "ready" {}
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     gate.open();
     let held = settled(|| world.engine.written(0)).await;
-    let grown = world.samewire.rss().saturating_sub(before);
+    let grown = world.samewire.allocated().saturating_sub(before);
     println!("slow reader: the engine got rid of {held} bytes, samewire grew by {grown}");
     assert!(held < 20 << 20, "the engine was not held back: {held}");
     assert!(grown < 8 << 20, "samewire keeps what nobody reads: {grown}");
@@ -321,14 +321,14 @@ async fn fault_c44_pings_whose_pongs_nobody_takes_are_not_read() {
     let request = Socket::request("/v1/responses").bytes();
     let opened = Socket::over(Client::connect_narrow(world.proxy()).await, &request).await;
     let mut socket = opened.expect("an upgrade");
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     let much = Socket::masked(0x89, &[b'p'; 125]).repeat(1000);
     let mut sent = 0;
     while tokio::time::timeout(Duration::from_secs(1), socket.try_raw(&much)).await == Ok(true) {
         sent += much.len();
         assert!(sent < 64 << 20, "everything is read");
     }
-    let grown = world.samewire.rss().saturating_sub(before);
+    let grown = world.samewire.allocated().saturating_sub(before);
     println!("pings: {sent} bytes sent, samewire grew by {grown}");
     assert!(grown < 8 << 20, "samewire keeps pongs that nobody takes: {grown}");
     // The connection is closed: further writes fail.
@@ -346,7 +346,7 @@ async fn answers_to_refused_messages_are_bounded() {
     let opened = Socket::over(Client::connect_narrow(world.proxy()).await, &request).await;
     let mut socket = opened.expect("an upgrade");
     let message = Socket::masked(0x81, prompted("m", "").as_bytes());
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     let much = message.repeat(1000);
     let mut sent = 0;
     // The connection is not read any more: further bytes stay with the client.
@@ -354,7 +354,7 @@ async fn answers_to_refused_messages_are_bounded() {
         sent += much.len();
         assert!(sent < 64 << 20, "everything is read");
     }
-    let grown = world.samewire.rss().saturating_sub(before);
+    let grown = world.samewire.allocated().saturating_sub(before);
     assert!(grown < 8 << 20, "samewire keeps what nobody reads: {grown}");
     drop(socket);
     gate.open();

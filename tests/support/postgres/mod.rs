@@ -8,12 +8,16 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
+use std::time::SystemTime;
 use tokio_postgres::{Client, NoTls};
 
 /// Creates a database and returns its URL.
 pub async fn database() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let name = format!("samewire_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    // A server outlives the process, whose number comes again.
+    let start = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos();
+    let process = std::process::id();
+    let name = format!("samewire_{process}_{start}_{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let base = server();
     connect(base).await.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0")).await.unwrap();
     let (server, _) = base.rsplit_once('/').expect("a URL with a database");

@@ -186,7 +186,7 @@ impl Samewire {
         let hearing = Arc::clone(&deaf);
         let reader = std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                if line.contains("WARN") {
+                if line.contains("WARN") || line.contains("ERROR") {
                     eprintln!("{line}");
                 }
                 let last =
@@ -315,11 +315,6 @@ impl Samewire {
     /// Sends a GET to the admin listener.
     pub async fn admin(&self, target: &str) -> Answer {
         Request::get(target).ask(self.admin).await
-    }
-
-    /// Resident memory, in bytes.
-    pub fn rss(&self) -> u64 {
-        self.memory("VmRSS:")
     }
 
     /// Resident anonymous memory, in bytes. Pages of the binary are not counted: they are loaded as the code runs,
