@@ -191,12 +191,14 @@ impl Driver {
         loop {
             let connecting = carried.len() > self.up;
             tokio::select! {
-                Some(ended) = carried.next() => self.ended(ended),
-                Some(connection) = begun.recv() => {
-                    self.up += 1;
-                    self.publish.send_replace(ConnectionState::Up);
-                    let _ = self.ends.idle.try_send(connection);
+                Some(ended) = carried.next() => {
+                    // A connection that ends at once is reported twice in one poll: its start counts first.
+                    while let Ok(connection) = begun.try_recv() {
+                        self.begun(connection);
+                    }
+                    self.ended(ended);
                 }
+                Some(connection) = begun.recv() => self.begun(connection),
                 () = self.wait(), if !connecting && carried.len() < MOST => {
                     carried.push(self.connection(&began));
                 }
@@ -214,6 +216,12 @@ impl Driver {
             self.ends.wanted.notified().await;
         }
         tokio::time::sleep_until(self.rested).await;
+    }
+
+    fn begun(&mut self, connection: PooledConnection) {
+        self.up += 1;
+        self.publish.send_replace(ConnectionState::Up);
+        let _ = self.ends.idle.try_send(connection);
     }
 
     fn ended(&mut self, Ended { was_up, why }: Ended) {
