@@ -146,11 +146,11 @@ choice! {
     /// Place of reasoning text in a Responses answer; clients differ in which one they read (4.5).
     ResponsesReasoning {
         /// Content of reasoning items; also their summary if the request has `reasoning.summary`.
-        #[default] Content = "content",
+        Content = "content",
         /// Summary of reasoning items, the only part that some clients show.
         Summary = "summary",
-        /// Content and summary, with the same text.
-        Both = "both",
+        /// Content and summary, with the same text: many clients show the summary alone, and do not ask for it.
+        #[default] Both = "both",
         /// No place: reasoning is removed from the answer.
         None = "none",
     }

@@ -8,6 +8,7 @@ use samewire::plan::{Route, shape};
 use samewire::request::ChatRequest;
 use samewire::request::responses::echo;
 use samewire::wire::encode::{Reply, Response};
+use samewire::wire::options::ResponsesReasoning::{self, Both, Content};
 use samewire::wire::{AnswerId, Api, OutputBuffer, Rewriter, Stamp};
 use serde_json::Value;
 use std::sync::Arc;
@@ -86,12 +87,12 @@ fn every_vector_byte_for_byte() {
 }
 
 /// Returns the same answer as a Responses object: another encoder at the end of the same pipeline.
-fn as_response(request: &str, message: &str, finish: &str) -> String {
+fn as_response(request: &str, message: &str, finish: &str, reasoning: ResponsesReasoning) -> String {
     let route = Route::new(named("vllm").unwrap(), Arc::default(), 1 << 20);
     let body = Bytes::from(request.to_owned());
     let shape = shape(&ChatRequest::recall(Api::Chat, &body).unwrap(), &route);
     let stamp = Stamp { id: AnswerId(1), now: 1_779_866_860, seed: 1, ..Stamp::default() };
-    let reply = Reply { echo: echo(&body).unwrap(), ..Reply::default() };
+    let reply = Reply { echo: echo(&body).unwrap(), reasoning, ..Reply::default() };
     let encoder = Response::new(reply, &stamp);
     let mut rewriter = Rewriter::with_encoder(shape, stamp, Box::new(encoder));
     let input = format!(
@@ -109,7 +110,7 @@ fn response_from_a_chat_object() {
     let name = "json-010-responses-from-chat";
     let file = std::fs::read(cases::fixtures().join(format!("vectors/{name}.json"))).unwrap();
     let vector: Value = serde_json::from_slice(&file).unwrap();
-    let got = as_response(&vector["request"].to_string(), vector["input"].as_str().unwrap(), "");
+    let got = as_response(&vector["request"].to_string(), vector["input"].as_str().unwrap(), "", Content);
     assert_eq!(got, expected_body(name));
 }
 
@@ -117,11 +118,11 @@ fn response_from_a_chat_object() {
 fn response_items_and_echo() {
     let request = r#"{"model":"m","input":"hi","temperature":0.50,"tools":[{"type":"function","name":"f"}],"text":{"verbosity":"low"},"reasoning":{"effort":"high"},"service_tier":"auto","metadata":{ "a" : "b"}}"#;
     let message = r#"{"role":"assistant","content":"a","reasoning_content":"r","refusal":"no","tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]}"#;
-    let got = as_response(request, message, "length");
+    let got = as_response(request, message, "length", Both);
     for part in [
         r#""status":"incomplete","background":false,"completed_at":null"#,
         r#""incomplete_details":{"reason":"max_output_tokens"}"#,
-        r#""output":[{"id":"rs_1_0","type":"reasoning","status":"completed","summary":[],"content":[{"type":"reasoning_text","text":"r"}]},"#,
+        r#""output":[{"id":"rs_1_0","type":"reasoning","status":"completed","summary":[{"type":"summary_text","text":"r"}],"content":[{"type":"reasoning_text","text":"r"}]},"#,
         r#"{"id":"msg_1_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"a","annotations":[],"logprobs":[]},{"type":"refusal","refusal":"no"}]},"#,
         r#"{"id":"fc_1_2","type":"function_call","status":"incomplete","call_id":"call_1","name":"f","arguments":"{\"x\":1}"}]"#,
         r#""reasoning":{"effort":"high","summary":null}"#,

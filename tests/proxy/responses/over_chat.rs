@@ -209,7 +209,7 @@ async fn calls_come_back_as_what_was_offered() {
         assert_eq!(
             output,
             [
-                json!({"type":"reasoning","status":"completed","summary":[],"content":[{"type":"reasoning_text","text":"I ask."}]}),
+                json!({"type":"reasoning","status":"completed","summary":[{"type":"summary_text","text":"I ask."}],"content":[{"type":"reasoning_text","text":"I ask."}]}),
                 json!({"type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Looking.","annotations":[],"logprobs":[]}]}),
                 json!({"type":"function_call","status":"completed","call_id":"call_1","name":"weather","arguments":"{\"city\":\"Bern\"}"}),
                 json!({"type":"custom_tool_call","status":"completed","call_id":"call_2","name":"patch","input":"*** \"Begin\""}),
@@ -237,9 +237,14 @@ async fn reasoning_is_an_item_before_the_message() {
         "output_item.added",
         "content_part.added",
         "reasoning_text.delta",
+        "reasoning_summary_part.added",
+        "reasoning_summary_text.delta",
         "reasoning_text.delta",
+        "reasoning_summary_text.delta",
         "reasoning_text.done",
         "content_part.done",
+        "reasoning_summary_text.done",
+        "reasoning_summary_part.done",
         "output_item.done",
         "output_item.added",
         "content_part.added",
@@ -250,36 +255,45 @@ async fn reasoning_is_an_item_before_the_message() {
         "completed",
     ];
     assert_eq!(kinds(&streamed), expected);
-    assert_eq!(streamed[6]["text"], "Two and two.");
-    assert_eq!(streamed[11]["output_index"], 1);
-    assert_eq!(streamed[11]["content_index"], 0);
+    assert_eq!(
+        (&streamed[9]["text"], &streamed[11]["text"]),
+        (&json!("Two and two."), &json!("Two and two."))
+    );
+    assert_eq!(streamed[16]["output_index"], 1);
+    assert_eq!(streamed[16]["content_index"], 0);
     world.end().await;
 }
 
-/// Clients that request reasoning summaries get the reasoning only in that form (wire-format 4.5).
+/// Reasoning comes as a summary, too, unless the configuration saves it for those who ask (wire-format 4.5).
 #[tokio::test]
-async fn who_asks_for_summaries_gets_them_beside_the_text() {
-    let world = World::start(engine().await, Setup::new()).await;
-    for (word, summarised) in [
-        ("\"auto\"", true),
-        ("\"concise\"", true),
-        ("\"detailed\"", true),
-        ("null", false),
-        ("\"none\"", false),
+async fn reasoning_comes_as_a_summary() {
+    for (option, word, summarised) in [
+        ("both", "", true),
+        ("both", r#","reasoning":{"summary":null}"#, true),
+        ("content", r#","reasoning":{"summary":"auto"}"#, true),
+        ("content", r#","reasoning":{"summary":"concise"}"#, true),
+        ("content", r#","reasoning":{"summary":"detailed"}"#, true),
+        ("content", r#","reasoning":{"summary":null}"#, false),
+        ("content", r#","reasoning":{"summary":"none"}"#, false),
     ] {
-        let more = format!(r#","reasoning":{{"summary":{word}}}"#);
-        let whole: Value = serde_json::from_str(world.ask(&prompt("reason", &more)).await.text()).unwrap();
-        let streamed = events(&world.ask(&prompt("reason", &format!(r#"{more},"stream":true"#))).await);
+        let what = format!("{option} {word}");
+        let setup = match option {
+            "both" => Setup::new(),
+            option => Setup::new().set(&format!("responses_reasoning={option}")),
+        };
+        let world = World::start(engine().await, setup).await;
+        let whole: Value = serde_json::from_str(world.ask(&prompt("reason", word)).await.text()).unwrap();
+        let streamed = events(&world.ask(&prompt("reason", &format!(r#"{word},"stream":true"#))).await);
         for object in [&whole, last(&streamed)] {
             let item = &object["output"][0];
-            assert_eq!(item["content"][0]["text"], "Two and two.", "{word}: {item}");
+            assert_eq!(item["content"][0]["text"], "Two and two.", "{what}: {item}");
             let summary = if summarised { json!("Two and two.") } else { Value::Null };
-            assert_eq!(item["summary"][0]["text"], summary, "{word}: {item}");
+            assert_eq!(item["summary"][0]["text"], summary, "{what}: {item}");
         }
         let deltas = kinds(&streamed).iter().filter(|kind| **kind == "reasoning_summary_text.delta").count();
-        assert_eq!(deltas, if summarised { 2 } else { 0 }, "{word}");
+        assert_eq!(deltas, if summarised { 2 } else { 0 }, "{what}");
+        world.end().await;
     }
-    world.end().await;
     let setup = Setup::new().set("responses_reasoning=none");
     let world = World::start(engine().await, setup).await;
     let answer = world.ask(&prompt("reason", r#","reasoning":{"summary":"auto"}"#)).await;

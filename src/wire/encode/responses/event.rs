@@ -267,7 +267,8 @@ impl Events {
         let place = &item.place;
         match &mut item.kind {
             Kind::Reasoning(thought) => {
-                for (voice, text) in [(&REASONING, &thought.content), (&SUMMARY, &thought.summary)] {
+                let texts = [(&REASONING, thought.content.as_ref()), (&SUMMARY, thought.summary())];
+                for (voice, text) in texts {
                     if let Some(text) = text {
                         self.end_part(voice, place, 0, EventText::whole(text), out);
                     }

@@ -31,24 +31,29 @@ pub(super) enum Kind {
 #[derive(Debug, Default)]
 pub(super) struct ReasoningItem {
     pub(super) content: Option<Rope>,
-    pub(super) summary: Option<Rope>,
+    /// Text of a summary that is no copy of the content.
+    pub(super) own_summary: Option<Rope>,
     /// Value of `encrypted_content`, in JSON spelling.
     pub(super) sealed: Option<String>,
     /// True if `encrypted_content` came after the item's end. Only the terminal event can carry it then.
     pub(super) late: bool,
-    /// True if the summary is a copy of the text.
+    /// True if the summary is a copy of the content, which is held once.
     pub(super) mirrored: bool,
 }
 
 impl ReasoningItem {
     /// Returns true if the summary may repeat the text: the engine has given no summary of its own.
     pub(super) fn takes_mirror(&self) -> bool {
-        self.mirrored || self.summary.is_none()
+        self.mirrored || self.own_summary.is_none()
+    }
+
+    pub(super) fn summary(&self) -> Option<&Rope> {
+        if self.mirrored { self.content.as_ref() } else { self.own_summary.as_ref() }
     }
 
     /// Returns the text to encrypt: the reasoning text, or the summary if there is none.
     pub(super) fn text(&self) -> String {
-        let spelled = self.content.as_ref().or(self.summary.as_ref());
+        let spelled = self.content.as_ref().or(self.own_summary.as_ref());
         let spelled = spelled.map(Rope::join).unwrap_or_default();
         Text::json(&spelled).decoded().into_owned()
     }
@@ -81,8 +86,8 @@ impl Kind {
     /// Releases memory reserved for more text: none follows.
     pub(super) fn close(&mut self) {
         match self {
-            Self::Reasoning(ReasoningItem { content, summary, .. }) => {
-                for text in [content, summary].into_iter().flatten() {
+            Self::Reasoning(ReasoningItem { content, own_summary, .. }) => {
+                for text in [content, own_summary].into_iter().flatten() {
                     text.close();
                 }
             }
@@ -152,8 +157,8 @@ impl ReasoningItem {
     /// Appends the members after `status`. `open`: the item has not ended, so it has no `encrypted_content` yet.
     fn write(&self, open: bool, out: &mut OutputBuffer) {
         for (key, voice, text) in [
-            ("summary", text_events::SUMMARY, &self.summary),
-            ("content", text_events::REASONING, &self.content),
+            ("summary", text_events::SUMMARY, self.summary()),
+            ("content", text_events::REASONING, self.content.as_ref()),
         ] {
             out.extend_from_slice(b",\"");
             out.extend_from_slice(key.as_bytes());

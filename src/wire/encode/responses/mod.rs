@@ -40,7 +40,7 @@ use event::Events;
 use foreign::Foreign;
 use item::{Item, Kind, Part, ReasoningItem};
 use object::{Ending, Object};
-use text_events::EventText;
+use text_events::{EventText, REASONING, SUMMARY, TextEvents};
 
 /// Function that encrypts a reasoning item's text into its `encrypted_content` (wire-format 4.5). Returns `None` if
 /// it cannot.
@@ -321,18 +321,15 @@ impl Response {
     }
 
     fn push_reasoning(&mut self, text: &Text<'_>, out: &mut OutputBuffer) {
-        let (content, summary) = match self.reasoning {
-            ResponsesReasoning::Content => (true, false),
-            ResponsesReasoning::Summary => (false, true),
+        match self.reasoning {
+            ResponsesReasoning::Content => self.push_thought(&[REASONING], text, out),
+            ResponsesReasoning::Summary => self.push_thought(&[SUMMARY], text, out),
             // A summary that the engine sends itself must not be mixed with a copy of the text.
             ResponsesReasoning::Both => {
-                (true, self.current_reasoning().is_none_or(|thought| thought.takes_mirror()))
+                let mirrored = self.current_reasoning().is_none_or(|thought| thought.takes_mirror());
+                self.push_thought(if mirrored { &[REASONING, SUMMARY] } else { &[REASONING] }, text, out);
             }
-            ResponsesReasoning::None => (false, false),
-        };
-        self.push_thought(content, summary, text, out);
-        if let Some(thought) = self.current_reasoning() {
-            thought.mirrored |= summary;
+            ResponsesReasoning::None => {}
         }
     }
 
@@ -340,7 +337,9 @@ impl Response {
     /// would repeat.
     fn push_summary(&mut self, text: &Text<'_>, out: &mut OutputBuffer) {
         let mirrored = self.current_reasoning().is_some_and(|thought| thought.mirrored);
-        self.push_thought(false, self.reasoning != ResponsesReasoning::None && !mirrored, text, out);
+        if self.reasoning != ResponsesReasoning::None && !mirrored {
+            self.push_thought(&[SUMMARY], text, out);
+        }
     }
 
     /// Returns the reasoning item that the next text continues, if any.
@@ -409,10 +408,9 @@ impl Response {
         }
     }
 
-    fn push_thought(&mut self, content: bool, summary: bool, text: &Text<'_>, out: &mut OutputBuffer) {
-        if !content && !summary {
-            return;
-        }
+    /// Appends text to the current reasoning item, or opens one, and writes it in these voices. In two, the summary is
+    /// a copy of the content.
+    fn push_thought(&mut self, voices: &[TextEvents], text: &Text<'_>, out: &mut OutputBuffer) {
         let goes_on = |at: &usize| matches!(self.items.get(*at), Some(Item { kind: Kind::Reasoning(_), .. }));
         let at = match self.current.filter(goes_on) {
             Some(at) => at,
@@ -421,18 +419,17 @@ impl Response {
         self.current = Some(at);
         let Self { items, events, .. } = self;
         let Some(Item { kind: Kind::Reasoning(thought), place, .. }) = items.get_mut(at) else { return };
-        for (wanted, part, voice) in [
-            (content, &mut thought.content, &text_events::REASONING),
-            (summary, &mut thought.summary, &text_events::SUMMARY),
-        ] {
-            if !wanted {
-                continue;
-            }
-            if part.is_none() {
+        thought.mirrored |= voices.len() > 1;
+        let held = match voices {
+            [only] if only.kind == SUMMARY.kind => &mut thought.own_summary,
+            _ => &mut thought.content,
+        };
+        let first = held.is_none();
+        let piece = held.get_or_insert_default().append(|out| text.write(out));
+        for voice in voices {
+            if first {
                 events.begin_part(voice, place, 0, out);
             }
-            let part = part.get_or_insert_default();
-            let piece = part.append(|out| text.write(out));
             events.delta(voice, place, 0, EventText::piece(piece), out);
         }
     }
