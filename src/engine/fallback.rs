@@ -33,6 +33,8 @@ pub enum Fallback {
     Effort(Efforts),
     /// Leaves out the effort, of which the model takes none that is known.
     EffortLeftOut,
+    /// Leaves out a budget of tokens for reasoning that the client gave by another name (engines E.2).
+    BudgetLeftOut,
 }
 
 /// Set of fallbacks. Upstreams remember which ones they need, for each model.
@@ -191,6 +193,17 @@ pub static EFFORT_LEFT_OUT: RequestRule = RequestRule::new(
 )
 .with_evidence("engines E.2");
 
+/// Rule of [`Fallback::BudgetLeftOut`]: vLLM without a reasoning parser takes none.
+pub static BUDGET_LEFT_OUT: RequestRule = RequestRule::new(
+    "budget_left_out",
+    "the budget for reasoning was left out, because the engine has no reasoning parser",
+    Change::BudgetLeftOut,
+)
+.with_evidence("engines E.2");
+
+/// Part of vLLM's error message for a budget when it runs without a reasoning parser, in lower case.
+const NO_BUDGET: &[&str] = &["thinking_token_budget is set but"];
+
 /// Part of llama.cpp's error message for several choices, in lower case.
 const ONE_CHOICE: &[&str] = &["only one completion choice is allowed"];
 
@@ -249,6 +262,7 @@ impl Fallback {
         Self::ImagesAfterTools,
         Self::Effort(Efforts::NONE),
         Self::EffortLeftOut,
+        Self::BudgetLeftOut,
     ];
 
     /// Returns the fallbacks that may help after this refusal, in the order in which they are tried. Engines report a
@@ -265,6 +279,7 @@ impl Fallback {
             () if says(ONE_SYSTEM_MESSAGE) => [Some(Self::SystemMerged), None],
             () if says(ROLES_ALTERNATE) => [Some(Self::SystemMerged), Some(Self::RolesMerged)],
             () if says(CONTENT_AND_THINKING) => [Some(Self::TextInReasoning), None],
+            () if says(NO_BUDGET) => [Some(Self::BudgetLeftOut), None],
             () if says(EFFORT_WORDS) => {
                 let accepted = Some(Efforts::accepted_by(&message)).filter(|efforts| !efforts.is_empty());
                 [accepted.map(Self::Effort), Some(Self::EffortLeftOut)]
@@ -301,6 +316,7 @@ impl Fallback {
             Self::ImagesAfterTools => &IMAGES_AFTER_TOOLS,
             Self::Effort(_) => &EFFORT,
             Self::EffortLeftOut => &EFFORT_LEFT_OUT,
+            Self::BudgetLeftOut => &BUDGET_LEFT_OUT,
         }
     }
 
@@ -325,6 +341,7 @@ impl Fallback {
             Self::ImagesAfterTools => 1 << 6,
             Self::Effort(_) => 1 << 7,
             Self::EffortLeftOut => 1 << 8,
+            Self::BudgetLeftOut => 1 << 9,
         }
     }
 }
@@ -367,6 +384,12 @@ mod tests {
                 Some(Fallback::CallsInText),
             ),
             (500, "Only one completion choice is allowed", Some(Fallback::FanOut)),
+            (
+                400,
+                "thinking_token_budget is set but reasoning_config is not configured. Please set --reasoning-parser \
+                 and/or --reasoning-config to use thinking_token_budget.",
+                Some(Fallback::BudgetLeftOut),
+            ),
             (
                 400,
                 "This model's maximum context length is 2048 tokens. However, you requested 600 output tokens and \

@@ -38,6 +38,7 @@ pub(super) static ENGINE: Engine = Engine {
 };
 
 /// Key under which the engine reads reasoning, inferred from counts of prompt tokens.
-static REASONING: &[RequestRule] =
-    &[usual::reasoning_key("reasoning_content")
-        .with_evidence("fixtures/llamacpp/tool-result-reasoning-whole")];
+static REASONING: &[RequestRule] = &[
+    usual::thinking_switch(false).with_evidence("engines E.2"),
+    usual::reasoning_key("reasoning_content").with_evidence("fixtures/llamacpp/tool-result-reasoning-whole"),
+];

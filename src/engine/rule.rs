@@ -2,7 +2,7 @@
 //! and its evidence; `plan::adapt` applies them.
 
 use super::{Front, Identity, Version, Versions};
-use crate::request::KeySet;
+use crate::request::{KeySet, THINKING_SWITCHES};
 
 /// Request rule: one change in requests for an engine, with its name in metrics, the versions and front end that
 /// need it, and the evidence for it.
@@ -122,6 +122,11 @@ pub enum Change {
     },
     /// Turns the effort `none` into the chat template's switches that disable reasoning.
     NoReasoning,
+    /// Turns other services' switches for reasoning (`thinking`, `enable_thinking`, `think`) into those of chat
+    /// templates. `budget`: the engine reads `thinking_token_budget`.
+    ThinkingSwitch { budget: bool },
+    /// Removes a `thinking_token_budget` that [`Change::ThinkingSwitch`] has set.
+    BudgetLeftOut,
     /// Replaces an unsupported reasoning effort with the nearest of these.
     Efforts(&'static [&'static str]),
     /// Same as [`Change::Efforts`], for gpt-oss models only.
@@ -228,6 +233,8 @@ impl Subject {
             Change::NoReasoning | Change::Efforts(_) | Change::HarmonyEfforts(_) | Change::LearnedEffort => {
                 Self::NONE.and(&["reasoning_effort"])
             }
+            Change::ThinkingSwitch { .. } => Self::NONE.and(&THINKING_SWITCHES),
+            Change::BudgetLeftOut => Self::NONE.and(&["thinking"]),
             Change::MergeSystem | Change::MergeRoles => Self::NONE.and(&["messages"]),
             Change::LegacyFunctions => Self::MESSAGES.and(&["functions", "function_call"]),
             Change::EmptyTools | Change::CallsInText => Self::NONE.and(&["tools"]),

@@ -97,6 +97,7 @@ static REQUESTS: &[RequestRule] = &[
         .with_evidence("engines E.2"),
     usual::SCHEMA_NAME.with_evidence("engines E.2"),
     // Reasoning.
+    usual::thinking_switch(false).with_evidence("engines E.2"),
     usual::REASONING_OBJECT.before(version(5, 2)).with_evidence("engines E.2"),
     // The first of these versions read only some effort words of the object, and ignore its off switch.
     usual::REASONING_OBJECT_READ.from(version(5, 2)).with_evidence("engines E.2"),

@@ -84,6 +84,16 @@ pub(super) const NO_REASONING: RequestRule = RequestRule::new(
     Change::NoReasoning,
 );
 
+/// Creates the rule that turns other services' switches for reasoning into those of chat templates. `budget`: the
+/// engine reads `thinking_token_budget`.
+pub(super) const fn thinking_switch(budget: bool) -> RequestRule {
+    RequestRule::new(
+        "thinking_switch",
+        "thinking, enable_thinking or think became the switches of chat templates",
+        Change::ThinkingSwitch { budget },
+    )
+}
+
 /// Rule for engines that give one choice, whatever `n` says.
 pub(super) const FAN_OUT: RequestRule =
     RequestRule::new("fan_out", FAN_OUT_TEXT, Change::FanOut { calls: false });

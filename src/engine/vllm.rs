@@ -86,7 +86,9 @@ static REQUESTS: &[RequestRule] = &[
         .with_evidence("engines E.2"),
     usual::SCHEMA_NAME.with_evidence("engines E.2"),
     usual::FAN_OUT.behind(Front::Rust).with_evidence("engines E.2"),
-    // Reasoning.
+    // Reasoning. A budget before 0.19 is ignored (wheels of 0.18.0 and 0.19.0, `sampling_params.py`).
+    usual::thinking_switch(false).before(version(19, 0)).with_evidence("engines E.2"),
+    usual::thinking_switch(true).from(version(19, 0)).with_evidence("engines E.2"),
     usual::REASONING_OBJECT.with_evidence("engines E.2"),
     usual::NO_REASONING.before(version(22, 0)).with_evidence("engines E.2"),
     usual::efforts(&["low", "medium", "high"])

@@ -7,9 +7,7 @@
 use super::adapt::RequestAdapter;
 use super::{Route, messages, parts, settings, tools};
 use crate::engine::efforts::Efforts;
-use crate::engine::fallback::{
-    CALLS_IN_TEXT, EFFORT, EFFORT_LEFT_OUT, Fallback, LIMIT_LEFT_OUT, SYSTEM_MERGED,
-};
+use crate::engine::fallback::{CALLS_IN_TEXT, Fallback, LIMIT_LEFT_OUT, SYSTEM_MERGED};
 use crate::engine::rule::{Change, RequestRule};
 use crate::request::ChatRequest;
 use crate::request::fields::Edits;
@@ -87,9 +85,8 @@ pub(super) fn adapted(
 /// Returns the rules of fallbacks that change what the engine's own rules have left.
 fn of_refusals(route: &Route) -> impl Iterator<Item = &'static RequestRule> {
     let fallbacks = route.fallbacks;
-    [(Fallback::Effort(Efforts::NONE), &EFFORT), (Fallback::EffortLeftOut, &EFFORT_LEFT_OUT)]
-        .into_iter()
-        .filter_map(move |(fallback, rule)| fallbacks.has(fallback).then_some(rule))
+    let of_values = [Fallback::Effort(Efforts::NONE), Fallback::EffortLeftOut, Fallback::BudgetLeftOut];
+    of_values.into_iter().filter_map(move |fallback| fallbacks.has(fallback).then(|| fallback.rule()))
 }
 
 /// Returns true if the request asks for several choices and can be split into one request for each.
@@ -133,6 +130,8 @@ fn apply(adapter: &mut RequestAdapter<'_>, change: Change) -> Result<bool, Failu
         Change::SchemaName => settings::schema_name(adapter),
         Change::ReasoningObject { is_read } => settings::reasoning_object(adapter, is_read),
         Change::NoReasoning => settings::no_reasoning(adapter),
+        Change::ThinkingSwitch { budget } => settings::thinking_switch(adapter, budget),
+        Change::BudgetLeftOut => settings::budget_left_out(adapter),
         Change::Efforts(known) => settings::effort(adapter, efforts(known)),
         Change::HarmonyEfforts(known) => adapter.is_gpt_oss() && settings::effort(adapter, efforts(known)),
         Change::MergeSystem => messages::merge_system(adapter),

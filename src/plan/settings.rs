@@ -5,7 +5,7 @@ use super::adapt::RequestAdapter;
 use crate::engine::efforts::Efforts;
 use crate::engine::rule::Constraint;
 use crate::json::{self, Members, Raw, Text, quoted, raw_member};
-use crate::request::{self, fields::place, unsupported_value};
+use crate::request::{self, THINKING_SWITCHES, fields::place, unsupported_value};
 use crate::wire::Api;
 use crate::wire::fault::Failure;
 
@@ -259,6 +259,45 @@ pub(super) fn no_reasoning(adapter: &mut RequestAdapter<'_>) -> bool {
     if adapter.is_gpt_oss() || adapter.top.non_null("reasoning_effort") != Some("\"none\"") {
         return false;
     }
+    let is_set = set_template_switches(adapter, false);
+    is_set && adapter.top.remove("reasoning_effort")
+}
+
+/// Replaces the switches for reasoning of other services by those of chat templates, which win if they are there, a
+/// budget by `thinking_token_budget` if the engine reads it, and an effort in `think` by `reasoning_effort`. gpt-oss
+/// has no switch.
+pub(super) fn thinking_switch(adapter: &mut RequestAdapter<'_>, budget: bool) -> bool {
+    let switch = request::thinking_switch(|key| adapter.top.non_null(key));
+    let thinking = adapter.top.non_null("thinking");
+    let tokens =
+        thinking.and_then(|json| raw_member(json, "budget_tokens")).map(|tokens| tokens.get().to_owned());
+    let effort = adapter.top.non_null("think").filter(|json| json.starts_with('"')).map(ToOwned::to_owned);
+    if THINKING_SWITCHES.iter().filter(|key| adapter.top.remove(key)).count() == 0 {
+        return false;
+    }
+    if let Some(effort) = effort.filter(|_| adapter.top.non_null("reasoning_effort").is_none()) {
+        adapter.top.set("reasoning_effort", effort);
+    }
+    if let Some(on) = switch.filter(|_| !adapter.is_gpt_oss()) {
+        set_template_switches(adapter, on);
+    }
+    if let Some(tokens) = tokens.filter(|_| budget && adapter.top.non_null(BUDGET).is_none()) {
+        adapter.top.set(BUDGET, tokens);
+    }
+    true
+}
+
+/// Removes a budget that the client has not written itself.
+pub(super) fn budget_left_out(adapter: &mut RequestAdapter<'_>) -> bool {
+    adapter.top.original(BUDGET).is_none() && adapter.top.remove(BUDGET)
+}
+
+/// Key of vLLM's limit on the tokens of reasoning.
+const BUDGET: &str = "thinking_token_budget";
+
+/// Sets both switches of chat templates in use, since templates know one of them. A switch of the client's own stays.
+/// Returns false if `chat_template_kwargs` is no object.
+fn set_template_switches(adapter: &mut RequestAdapter<'_>, on: bool) -> bool {
     const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
     let known = adapter.top.non_null("chat_template_kwargs").unwrap_or("{}");
     let Some(members) = Members::of(known) else { return false };
@@ -266,11 +305,10 @@ pub(super) fn no_reasoning(adapter: &mut RequestAdapter<'_>) -> bool {
     let mut json = trimmed.strip_suffix('}').unwrap_or(trimmed).trim_end().to_owned();
     let mut any = !members.0.is_empty();
     for switch in SWITCHES.iter().filter(|switch| members.get(switch).is_none()) {
-        json.push_str(&format!("{}\"{switch}\":false", if any { "," } else { "" }));
+        json.push_str(&format!("{}\"{switch}\":{on}", if any { "," } else { "" }));
         any = true;
     }
     json.push('}');
-    adapter.top.remove("reasoning_effort");
     adapter.top.set("chat_template_kwargs", json);
     true
 }

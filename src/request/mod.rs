@@ -72,6 +72,25 @@ pub(crate) fn effort(reasoning: &str) -> Option<String> {
         .map(|text| text.decoded().into_owned())
 }
 
+/// Members by which other services switch reasoning on and off: DeepSeek's, Z.ai's and Anthropic's, Qwen's, Ollama's.
+pub(crate) const THINKING_SWITCHES: [&str; 3] = ["thinking", "enable_thinking", "think"];
+
+/// Returns what the switches of [`THINKING_SWITCHES`] say, of which `get` returns the values that are not null; `None`
+/// if the model is to decide.
+pub(crate) fn thinking_switch<'a>(get: impl Fn(&'static str) -> Option<&'a str>) -> Option<bool> {
+    THINKING_SWITCHES.iter().find_map(|key| match get(key)? {
+        "true" => Some(true),
+        "false" => Some(false),
+        // An effort.
+        word if word.starts_with('"') => Some(word != "\"none\""),
+        object => match json::member(object, "type").as_deref() {
+            Some("enabled") => Some(true),
+            Some("disabled") => Some(false),
+            _ => None,
+        },
+    })
+}
+
 /// Chat Completions or Completions request after parsing: the settings that affect the answer, and the places in
 /// the body that adaptation may edit.
 #[derive(Clone, Debug)]
@@ -276,7 +295,10 @@ impl ChatRequest {
             Some(effort) => effort == "\"none\"",
             None => field("reasoning").and_then(effort).as_deref() == Some("none"),
         };
-        let told = || field("chat_template_kwargs").and_then(OutputConstraints::thinking);
+        let told = || {
+            let of_template = field("chat_template_kwargs").and_then(OutputConstraints::thinking);
+            of_template.or_else(|| thinking_switch(field))
+        };
         ask.reasons = if is_off { Some(false) } else { told() };
         let is_said = |key: &&str| field(key).is_some_and(|json| json != "null");
         ask.constrained = field("response_format").is_some_and(OutputConstraints::is_format)

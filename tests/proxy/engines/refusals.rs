@@ -302,6 +302,35 @@ async fn an_effort_without_another_word_is_left_out() {
     world.end().await;
 }
 
+/// vLLM takes a budget where it has a reasoning parser. A budget that the client wrote in vLLM's words is its own.
+#[tokio::test]
+async fn a_budget_of_reasoning_is_left_out_where_the_engine_refuses_it() {
+    const REFUSAL: &str = "thinking_token_budget is set but reasoning_config is not configured. Please set \
+        --reasoning-parser and/or --reasoning-config to use thinking_token_budget.";
+    let engine = Engine::answering(|attempt: &Attempt| {
+        let body: Value = serde_json::from_slice(&attempt.body).expect("JSON");
+        match &body["thinking_token_budget"] {
+            Value::Null => says(attempt, &body["chat_template_kwargs"].to_string().replace('"', "")),
+            budget => {
+                assert_eq!(budget, 2048);
+                as_vllm(REFUSAL)
+            }
+        }
+    })
+    .await;
+    let world = World::start(engine, Setup::new()).await;
+    for sent in ["2", "1"] {
+        let more = r#","thinking":{"type":"enabled","budget_tokens":2048}"#;
+        let answer = world.ask(&Request::plain(more)).await;
+        let expected = ("{enable_thinking:true,thinking:true}", Some(sent));
+        assert_eq!((text(&answer).as_str(), attempts(&answer)), expected);
+    }
+    let answer = world.ask(&Request::plain(r#","thinking_token_budget":2048"#)).await;
+    assert_eq!(answer.head.status, 400);
+    assert!(answer.text().contains("--reasoning-parser"), "{}", answer.text());
+    world.end().await;
+}
+
 #[tokio::test]
 async fn the_efforts_of_a_model_can_be_configured() {
     let setup = Setup::new().config("[[model]]\nname = \"m\"\nefforts = [\"low\", \"medium\", \"xhigh\"]");

@@ -202,6 +202,34 @@ pub const ROWS: &[Row] = &[
         after: r#""reasoning":{"enabled":true,"effort":"minimal"},"reasoning_effort":"low""#,
     },
     Row {
+        rule: "thinking_switch",
+        within: &["vllm", "vllm 0.19.0"],
+        outside: &["generic", "openai", "lmdeploy"],
+        before: r#""thinking":{"type":"enabled","budget_tokens":2048},"seed":1"#,
+        after: r#""seed":1,"chat_template_kwargs":{"enable_thinking":true,"thinking":true},"thinking_token_budget":2048"#,
+    },
+    Row {
+        rule: "thinking_switch",
+        within: &["vllm 0.18.0", "sglang", "llamacpp"],
+        outside: &["generic", "openai"],
+        before: r#""thinking":{"type":"disabled","budget_tokens":2048}"#,
+        after: r#""chat_template_kwargs":{"enable_thinking":false,"thinking":false}"#,
+    },
+    Row {
+        rule: "thinking_switch",
+        within: &["vllm", "sglang", "llamacpp"],
+        outside: &["generic"],
+        before: r#""enable_thinking":false,"chat_template_kwargs":{"enable_thinking":true}"#,
+        after: r#""chat_template_kwargs":{"enable_thinking":true,"thinking":false}"#,
+    },
+    Row {
+        rule: "thinking_switch",
+        within: &["vllm", "sglang", "llamacpp"],
+        outside: &["generic"],
+        before: r#""think":"low","thinking":{"type":"adaptive"}"#,
+        after: r#""reasoning_effort":"low","chat_template_kwargs":{"enable_thinking":true,"thinking":true}"#,
+    },
+    Row {
         rule: "no_reasoning",
         within: &[
             "transformers",
