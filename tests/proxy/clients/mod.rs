@@ -19,6 +19,7 @@ pub(crate) mod patience;
 mod priority;
 mod quotas;
 mod ranges;
+mod reports;
 mod routes;
 mod smuggling;
 mod unnamed;

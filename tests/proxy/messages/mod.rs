@@ -76,7 +76,7 @@ fn object(answer: &Answer) -> Value {
 }
 
 /// Reads the events of an answer as a strict client does.
-fn told(answer: &Answer) -> Folded {
+pub(crate) fn told(answer: &Answer) -> Folded {
     assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk), "{}", answer.text());
     fold(answer.text()).unwrap_or_else(|wrong| panic!("{wrong}\n{}", answer.text()))
 }
