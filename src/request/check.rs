@@ -355,7 +355,11 @@ impl<'a> Checked<'a> {
     /// Reads which engine extensions the client asks for. The engine checks their values.
     pub(super) fn extensions(&self) -> Extensions {
         let says = |key: &str| self.get(key).is_some_and(|field| field.value.get() != "false");
-        Extensions { token_ids: says(RETURN_TOKEN_IDS), prompt_logprobs: says("prompt_logprobs") }
+        Extensions {
+            token_ids: says(RETURN_TOKEN_IDS),
+            prompt_logprobs: says("prompt_logprobs"),
+            response_messages: says("enable_response_messages"),
+        }
     }
 
     /// Reads `stream` and `stream_options`. Fails on options without `stream`.

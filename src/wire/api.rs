@@ -41,10 +41,13 @@ pub struct Extensions {
     pub token_ids: bool,
     /// `prompt_logprobs`: returns a field of the same name.
     pub prompt_logprobs: bool,
+    /// `enable_response_messages` (an engine's own Responses): returns `input_messages` and `output_messages`, and in
+    /// `usage` the counts of each turn.
+    pub response_messages: bool,
 }
 
 impl Extensions {
-    /// Returns the keys of the requested extensions in answers, in canonical order.
+    /// Returns the keys of the requested extensions in answers of chat and Completions, in canonical order.
     pub(crate) fn keys(self) -> impl Iterator<Item = &'static str> {
         let all = [
             (TOKEN_IDS, self.token_ids),

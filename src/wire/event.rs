@@ -21,6 +21,12 @@ use crate::json::{Extras, Raw, Text};
 pub(crate) const TOKEN_IDS: &str = "token_ids";
 /// Key of the token ids of the prompt, among the riders of a chunk.
 pub(crate) const PROMPT_TOKEN_IDS: &str = "prompt_token_ids";
+/// Keys of a Responses object that `enable_response_messages` asks for: what the model has read, and what it wrote.
+pub(crate) const RESPONSE_MESSAGES: [&str; 2] = ["input_messages", "output_messages"];
+/// Keys of `input_tokens_details` that it asks for: the counts of each turn of the engine with its tools.
+pub(crate) const INPUT_PER_TURN: [&str; 2] = ["input_tokens_per_turn", "cached_tokens_per_turn"];
+/// Keys of `output_tokens_details` that it asks for.
+pub(crate) const OUTPUT_PER_TURN: [&str; 2] = ["output_tokens_per_turn", "tool_output_tokens_per_turn"];
 
 /// Event: one thing that happened in an engine's answer, independent of its API.
 #[derive(Debug)]

@@ -32,10 +32,10 @@ use super::object::Object;
 use super::refusals::{self, invalid, missing, unsupported_parameter};
 use super::{ChatRequest, Rules};
 use crate::json::{Raw, Text, compacted};
-use crate::wire::Api;
 use crate::wire::encode::Echo;
 use crate::wire::fault::Failure;
 use crate::wire::options::{Options, RequestUnknown, ResponsesReasoning};
+use crate::wire::{Api, Extensions};
 use bytes::{BufMut, Bytes, BytesMut};
 use item::Item;
 use serde::{Deserialize, Serialize};
@@ -152,6 +152,8 @@ pub struct ResponsesRequest {
     carried: Vec<(&'static str, Bytes)>,
     /// Values of `include` that only an engine can provide.
     include_of_engine: Vec<&'static str>,
+    /// True if the client asks for an engine's own messages (`enable_response_messages`).
+    response_messages: bool,
     /// Fields that the API does not name, as the client wrote them.
     unknown: Vec<(String, Bytes)>,
     /// Operator's rules, which stored items of earlier turns must satisfy too.
@@ -274,6 +276,7 @@ impl ResponsesRequest {
                 .filter_map(|key| from.get(key).map(|field| (*key, shared_value(body, field.value))))
                 .collect(),
             include_of_engine: settings.include_of_engine,
+            response_messages: from.extensions().response_messages,
             unknown: from
                 .extras()
                 .filter(|field| may_pass_to_engine(field))
@@ -382,6 +385,7 @@ impl ResponsesRequest {
             one_call: self.parallel == Some(false),
             hides_reasoning: self.hides_reasoning(),
             constrained: self.is_constrained(),
+            extensions: Extensions { response_messages: self.response_messages, ..Extensions::default() },
             ..ChatRequest::new(Api::Chat, self.model.clone(), self.stream, 1)
         }
     }

@@ -207,8 +207,14 @@ impl ExtensionLists {
 
     /// Appends the extensions in canonical order, each preceded by a comma.
     pub(super) fn write(&self, out: &mut BytesMut) {
-        let asked = Extensions { token_ids: true, prompt_logprobs: true };
-        for (key, list) in asked.keys().filter_map(|key| self.0.iter().find(|(known, _)| known == key)) {
+        let asked = Extensions { token_ids: true, prompt_logprobs: true, ..Extensions::default() };
+        self.write_keys(asked.keys(), out);
+    }
+
+    /// Appends the extensions of these keys in their order, each preceded by a comma.
+    pub(super) fn write_keys<'k>(&self, keys: impl IntoIterator<Item = &'k str>, out: &mut BytesMut) {
+        let found = |key| self.0.iter().find(|(known, _)| known == key);
+        for (key, list) in keys.into_iter().filter_map(found) {
             out.put_u8(b',');
             write_string(key, out);
             out.put_u8(b':');

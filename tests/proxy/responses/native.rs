@@ -6,6 +6,7 @@ use crate::sim::{
     Attempt, CloseKind, Engine, PATIENCE, PROMPT, Request, Script, Setup, Socket, World, until,
 };
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const ITEM: &str = r#"{"id":"x","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Hi","annotations":[]}]}"#;
 
@@ -252,4 +253,62 @@ async fn limits_that_the_engine_tells_in_an_event() {
         assert_eq!(events.last().unwrap()["type"], "response.completed");
         world.end().await;
     }
+}
+
+/// What `enable_response_messages` asks for comes back in the object, streamed, whole and stored: what the model read
+/// and wrote, and the tokens of each turn. Unasked it does not.
+#[tokio::test]
+async fn messages_that_the_client_asks_for_come_back() {
+    let count = AtomicUsize::new(10);
+    let engine = Engine::answering(move |attempt: &Attempt| {
+        let id = format!("resp_{}", count.fetch_add(1, Ordering::Relaxed));
+        // vLLM's names; a model without turns of its own has empty lists (fixtures/vllm/responses-reasoning-whole).
+        let usage = r#""usage":{"input_tokens":68,"input_tokens_details":{"cached_tokens":16,"input_tokens_per_turn":[30,38],"cached_tokens_per_turn":[0, 16]},"output_tokens":29,"output_tokens_details":{"reasoning_tokens":14,"tool_output_tokens":3,"output_tokens_per_turn":[9,20],"tool_output_tokens_per_turn":[]},"total_tokens":97},"input_messages":[{"role":"user", "content":"a \u00e9"}],"output_messages":[{"type":"raw_message_tokens","message":"Hi","tokens":[1,2]}]"#;
+        let ended = |kind: &str| {
+            envelope(kind, "completed", ITEM).replace(r#""usage":null"#, usage).replace("resp_9", &id)
+        };
+        match attempt.text().contains(r#""stream":true"#) {
+            true => {
+                let unended = envelope("created", "in_progress", "").replace(
+                    r#""usage":null"#,
+                    r#""usage":null,"input_messages":null,"output_messages":null"#,
+                );
+                Script::new().head_sse().ev(&unended).ev(&ended("completed")).end()
+            }
+            false => Script::new().json("200 OK", &ended("")),
+        }
+    });
+    let strict = native().config("[contract]\nmode = \"strict\"");
+    let world = World::start(engine.await, strict).await;
+    let asked = r#","enable_response_messages":true"#;
+    for (more, is_asked) in [(asked, true), ("", false), (r#","enable_response_messages":false"#, false)] {
+        let answer = world.ask(&prompt("text", &format!(r#"{more},"stream":true"#))).await;
+        let streamed = events(&answer);
+        assert!(streamed[0]["response"].get("input_messages").is_none());
+        let whole = object(&world.ask(&prompt("text", more)).await);
+        let path = format!("/v1/responses/{}", whole["id"].as_str().unwrap());
+        let stored = object(&world.ask(&Request::get(&path)).await);
+        for response in [last(&streamed), &whole, &stored] {
+            let mut input = json!({"cached_tokens": 16, "cache_write_tokens": 0});
+            let mut output = json!({"reasoning_tokens": 14});
+            if is_asked {
+                (input["input_tokens_per_turn"], input["cached_tokens_per_turn"]) =
+                    (json!([30, 38]), json!([0, 16]));
+                (output["output_tokens_per_turn"], output["tool_output_tokens_per_turn"]) =
+                    (json!([9, 20]), json!([]));
+            }
+            assert_eq!(
+                response["usage"],
+                json!({"input_tokens": 68, "input_tokens_details": input, "output_tokens": 29, "output_tokens_details": output, "total_tokens": 97})
+            );
+            let messages = ["input_messages", "output_messages"].map(|key| response.get(key));
+            let read = json!([{"role": "user", "content": "a é"}]);
+            let wrote = json!([{"type": "raw_message_tokens", "message": "Hi", "tokens": [1, 2]}]);
+            let expected = if is_asked { [Some(&read), Some(&wrote)] } else { [None, None] };
+            assert_eq!(messages, expected);
+        }
+        let last_attempt = world.engine.attempts().pop().unwrap();
+        assert_eq!(last_attempt.text().contains("enable_response_messages"), !more.is_empty());
+    }
+    world.end().await;
 }

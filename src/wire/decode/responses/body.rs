@@ -35,6 +35,26 @@ object! {
         incomplete: Raw<'a> = "incomplete_details",
         output: Raw<'a> = "output",
         usage: Raw<'a> = "usage",
+        input_messages: Raw<'a> = "input_messages",
+        output_messages: Raw<'a> = "output_messages",
+    }
+}
+
+object! {
+    /// Member `usage`, as far as it counts each turn.
+    pub(super) struct TurnUsage<'a> {
+        input: TurnCounts<'a> = "input_tokens_details",
+        output: TurnCounts<'a> = "output_tokens_details",
+    }
+}
+
+object! {
+    /// Counts of each turn, those of `input_tokens_details` and of `output_tokens_details`.
+    pub(super) struct TurnCounts<'a> {
+        input: Raw<'a> = "input_tokens_per_turn",
+        cached: Raw<'a> = "cached_tokens_per_turn",
+        output: Raw<'a> = "output_tokens_per_turn",
+        tool_output: Raw<'a> = "tool_output_tokens_per_turn",
     }
 }
 

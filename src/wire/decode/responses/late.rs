@@ -1,13 +1,14 @@
 //! Content that the engine sends only at the end: the rest of a text, items without events, or a whole answer.
 
-use super::body::{self, Body, Incomplete, ItemBody, Part};
+use super::body::{self, Body, Incomplete, ItemBody, Part, TurnUsage};
 use super::items::{EmittedText, ItemKind, TerminalItem};
 use super::{MAX_ITEMS, ResponsesDecoder, TextKind, json_spelling};
-use crate::json::{Raw, Text, read};
+use crate::json::{Extras, Raw, Text, read};
 use crate::wire::decode::members::{list, object, string, text};
 use crate::wire::decode::{Sink, Unreadable, UsageBody};
-use crate::wire::event::Delta;
-use crate::wire::event::{Event, Finish, Reason, Riders, Usage};
+use crate::wire::event::{
+    Delta, Event, Finish, INPUT_PER_TURN, OUTPUT_PER_TURN, RESPONSE_MESSAGES, Reason, Riders, Usage,
+};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::PromoteReasoning;
 use crate::wire::rule::Rule;
@@ -99,7 +100,8 @@ impl ResponsesDecoder {
             Outcome::Incomplete(reason) => reason,
             Outcome::Completed => Reason::Stop,
         };
-        to.delta(0, Delta::Finish(Finish { reason, stop: None }), Riders::default());
+        let riders = Riders { chunk_extensions: self.extensions(body), ..Riders::default() };
+        to.delta(0, Delta::Finish(Finish { reason, stop: None }), riders);
         if let Some(usage) = body.usage.and_then(|raw| usage(raw, to)) {
             to.event(Event::Usage { usage, alone: true, riders: Riders::default() });
         }
@@ -109,6 +111,25 @@ impl ResponsesDecoder {
             to.event(Event::End);
         }
         Ok(())
+    }
+
+    /// Returns what the client asked for by an engine's extension. Only lists count.
+    fn extensions<'a>(&self, body: &Body<'a>) -> Extras<'a> {
+        let mut found = Extras::default();
+        if !self.reading.extensions.response_messages {
+            return found;
+        }
+        let usage: TurnUsage<'a> = object(body.usage);
+        let (input, output) = (usage.input.unwrap_or_default(), usage.output.unwrap_or_default());
+        let messages = RESPONSE_MESSAGES.into_iter().zip([body.input_messages, body.output_messages]);
+        let read = INPUT_PER_TURN.into_iter().zip([input.input, input.cached]);
+        let written = OUTPUT_PER_TURN.into_iter().zip([output.output, output.tool_output]);
+        for (key, raw) in messages.chain(read).chain(written) {
+            if let Some(raw) = raw.filter(|raw| raw.get().starts_with('[')) {
+                found.keep(key.into(), raw);
+            }
+        }
+        found
     }
 
     fn complete_items(

@@ -301,7 +301,10 @@ impl Response {
             }
             Delta::Break => self.close_items(false, out),
             Delta::Done { slot, cut } => self.done(*slot, *cut, out),
-            Delta::Finish(finish) => self.finish(finish.reason, out),
+            Delta::Finish(finish) => {
+                self.object.extend(&riders.chunk_extensions);
+                self.finish(finish.reason, out);
+            }
             // Parts occur only in whole chat answers.
             Delta::Part { .. } | Delta::Role | Delta::Bare => {}
         }

@@ -3,13 +3,14 @@
 //! Keys: `id, object, created_at, status, background, completed_at, error, frequency_penalty, incomplete_details,
 //! instructions, max_output_tokens, max_tool_calls, model, output, parallel_tool_calls, presence_penalty,
 //! previous_response_id, prompt_cache_key, reasoning, safety_identifier, service_tier, store, temperature, text,
-//! tool_choice, tools, top_logprobs, top_p, truncation, usage, user, metadata`, then `conversation` where there is
-//! one.
+//! tool_choice, tools, top_logprobs, top_p, truncation, usage, user, metadata`, then `input_messages` and
+//! `output_messages` where the client asked for them, and `conversation` where there is one.
 
 use super::finished::Persisted;
 use super::item::{Item, WrittenState};
-use crate::json::{Text, write_number, write_string};
-use crate::wire::event::{Head, Usage};
+use crate::json::{Extras, Text, write_number, write_string};
+use crate::wire::encode::frame::ExtensionLists;
+use crate::wire::event::{Head, INPUT_PER_TURN, OUTPUT_PER_TURN, RESPONSE_MESSAGES, Usage};
 use crate::wire::fault::Failure;
 use crate::wire::{OutputBuffer, Stamp, ident};
 use bytes::{Bytes, BytesMut};
@@ -119,11 +120,28 @@ pub(super) struct Object {
     /// Model name, in JSON spelling.
     model: BytesMut,
     pub(super) usage: Option<Usage>,
+    /// What the client asked for by an engine's extension; present only once the answer has ended.
+    extensions: ExtensionLists,
 }
 
 impl Object {
     pub(super) fn new(echo: Echo, stamp: &Stamp) -> Self {
-        Self { echo, now: stamp.now, id: String::new(), created: 0, model: BytesMut::new(), usage: None }
+        Self {
+            echo,
+            now: stamp.now,
+            id: String::new(),
+            created: 0,
+            model: BytesMut::new(),
+            usage: None,
+            extensions: ExtensionLists::default(),
+        }
+    }
+
+    /// Sets what the client asked for by an engine's extension. Those of a continuation replace the earlier ones: its
+    /// input has all that was before.
+    pub(super) fn extend(&mut self, extensions: &Extras<'_>) {
+        self.extensions = ExtensionLists::default();
+        self.extensions.add(extensions);
     }
 
     /// Sets id, creation time and model from the head of an answer. An id set before stays; a newer model replaces
@@ -225,8 +243,9 @@ impl Object {
         self.echo.write(BEHIND_OUTPUT, out);
         out.extend_from_slice(b",\"usage\":");
         let usage = self.usage.as_ref().filter(|_| !runs);
-        write_usage(usage, out);
+        write_usage(usage, &self.extensions, out);
         self.echo.write(&[("user", "null"), ("metadata", "{}")], out);
+        self.extensions.write_keys(RESPONSE_MESSAGES, out.open());
     }
 }
 
@@ -270,17 +289,21 @@ fn begin_member(key: &str, out: &mut OutputBuffer) {
     out.put_u8(b':');
 }
 
-fn write_usage(usage: Option<&Usage>, out: &mut OutputBuffer) {
+fn write_usage(usage: Option<&Usage>, extensions: &ExtensionLists, out: &mut OutputBuffer) {
     let Some(usage) = usage else { return out.extend_from_slice(b"null") };
-    let text = format!(
-        "{{\"input_tokens\":{},\"input_tokens_details\":{{\"cached_tokens\":{},\"cache_write_tokens\":{}}},\
-         \"output_tokens\":{},\"output_tokens_details\":{{\"reasoning_tokens\":{}}},\"total_tokens\":{}}}",
+    let input = format!(
+        "{{\"input_tokens\":{},\"input_tokens_details\":{{\"cached_tokens\":{},\"cache_write_tokens\":{}",
         usage.prompt,
         usage.cached,
-        usage.cache_write.unwrap_or(0),
-        usage.completion,
-        usage.reasoning,
-        usage.total
+        usage.cache_write.unwrap_or(0)
     );
-    out.extend_from_slice(text.as_bytes());
+    out.extend_from_slice(input.as_bytes());
+    extensions.write_keys(INPUT_PER_TURN, out.open());
+    let output = format!(
+        "}},\"output_tokens\":{},\"output_tokens_details\":{{\"reasoning_tokens\":{}",
+        usage.completion, usage.reasoning
+    );
+    out.extend_from_slice(output.as_bytes());
+    extensions.write_keys(OUTPUT_PER_TURN, out.open());
+    out.extend_from_slice(format!("}},\"total_tokens\":{}}}", usage.total).as_bytes());
 }
