@@ -243,7 +243,8 @@ impl ChatRequest {
     /// Returns a request of which only those settings are set that tell how to read the answer to a Messages request
     /// on the engine's own route.
     pub(crate) fn of_message(asked: &messages::MessagesRequest) -> Self {
-        Self { limit: asked.limit, ..Self::new(Api::Messages, asked.model.clone(), asked.stream, 1) }
+        let plain = Self::new(Api::Messages, asked.model.clone(), asked.stream, 1);
+        Self { limit: asked.limit, offered_tools: asked.offered_tools.clone(), ..plain }
     }
 
     /// Parses a chat request that samewire generated from a client's request, which has passed these rules.

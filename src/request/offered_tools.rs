@@ -21,6 +21,11 @@ pub(crate) struct OfferedTools {
 }
 
 impl OfferedTools {
+    /// Creates an offer of functions, given as JSON in the form of `tools`.
+    pub(super) fn of_functions(tools: String, must_call: bool) -> Self {
+        Self { tools: tools.into(), place: None, must_call, may_call: !must_call }
+    }
+
     /// Returns the tools on offer in a request from which `ask` has been parsed; `None` if nothing may be called.
     pub(super) fn read(from: &Checked<'_>, ask: &ChatRequest) -> Option<Self> {
         let said = |key: &str| from.get(key).map(|field| field.value.get());

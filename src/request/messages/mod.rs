@@ -14,7 +14,7 @@ mod user_turn;
 
 use super::check::Checked;
 use super::refusals::{self, missing};
-use super::{ChatRequest, Rules, fields};
+use super::{ChatRequest, OfferedTools, Rules, fields};
 use crate::wire::encode::{THREAD_UNSUPPORTED, ThinkingDisplay};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{MessagesThinking, Options, RequestUnknown};
@@ -176,6 +176,9 @@ pub struct MessagesRequest {
     pub stop_sequences: Vec<String>,
     /// Share of the thinking that the client sees.
     pub display: ThinkingDisplay,
+    /// Tools by which calls are found in the text of the engine's own route; `None` if none are looked for. A chat
+    /// request has its own.
+    pub(crate) offered_tools: Option<Box<OfferedTools>>,
     /// Ids of the calls in the history, which no new call may have.
     pub used_ids: HashSet<String>,
     /// Parts of the request that are left out and change its meaning, such as `tools[3].web_search_20250305`.
@@ -231,6 +234,7 @@ impl MessagesRequest {
             limit: settings.limit,
             stop_sequences: settings.stop_sequences,
             display: display(settings.display, options.messages_thinking),
+            offered_tools: None,
             used_ids: conversation.used_ids,
             dropped,
             adapted: conversation.adapted,

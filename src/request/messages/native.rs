@@ -9,13 +9,14 @@ use super::{
     BILLING_BLOCK, EngineRequest, MessagesContext, MessagesRequest, OpenedThinking, Purpose, display,
     require, settings,
 };
-use crate::json::{Raw, Text, quoted};
+use crate::json::{self, Raw, Text, quoted};
+use crate::request::OfferedTools;
 use crate::request::check::Checked;
 use crate::request::fields::{self, Edits, place};
 use crate::request::media::{Address, Kind};
 use crate::request::object::Object;
 use crate::wire::fault::Failure;
-use crate::wire::options::BillingBlock;
+use crate::wire::options::{BillingBlock, Parser};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::HashSet;
 
@@ -55,6 +56,7 @@ pub(super) fn read(
     let named = from.string("model")?.unwrap_or_default();
     let first = messages.first().and_then(|raw| Object::of(String::new(), *raw).ok()?.get("content"));
     let beginning = system.into_iter().chain(first).map(lasting).collect();
+    let offered_tools = if context.options.parser == Parser::Off { None } else { offered_tools(from) };
     Ok(MessagesRequest {
         model: context.model.map_or(named, ToOwned::to_owned),
         stream: from.flag("stream")? && !counts,
@@ -63,10 +65,31 @@ pub(super) fn read(
         limit: settings::limit(from)?,
         stop_sequences: settings::stop_sequences(from)?,
         display: display(settings::thinking(from)?.display, context.options.messages_thinking),
+        offered_tools,
         used_ids,
         dropped: Vec::new(),
         adapted: if has_billing { vec![BILLING_BLOCK] } else { Vec::new() },
     })
+}
+
+/// Returns the tools by which calls are found in text, as functions of a chat; `None` if nothing may be called. Tools
+/// of the service have no schema, and the engine calls them by other means.
+fn offered_tools(from: &Checked<'_>) -> Option<Box<OfferedTools>> {
+    let said = |key: &str| from.get(key).map(|field| field.value.get());
+    let choice = said("tool_choice").and_then(|choice| json::member(choice, "type"));
+    let mut tools = String::from("[");
+    for tool in json::elements(said("tools")?).into_iter().flatten() {
+        let member = |key: &str| json::raw_member(tool.get(), key).map(Raw::get);
+        if let (Some(name), Some(schema)) = (member("name"), member("input_schema")) {
+            let comma = if tools.len() > 1 { "," } else { "" };
+            tools.extend([comma, "{\"function\":{\"name\":", name, ",\"parameters\":", schema, "}}"]);
+        }
+    }
+    tools.push(']');
+    match choice.as_deref() {
+        Some("none") => None,
+        choice => Some(Box::new(OfferedTools::of_functions(tools, matches!(choice, Some("any" | "tool"))))),
+    }
 }
 
 /// Reader of the messages: finds the ids of calls and the addresses of media.
@@ -167,7 +190,7 @@ fn is_billing(block: &Block<'_>) -> bool {
 /// Removes the blocks of a system prompt that only serve billing. Returns true if there are any.
 fn drop_billing(text: &str, system: Raw<'_>, edits: &mut Edits) -> bool {
     let Ok(Content::Blocks(blocks)) = content("system", system) else { return false };
-    let elements: Vec<Raw<'_>> = crate::json::elements(system.get()).into_iter().flatten().collect();
+    let elements: Vec<Raw<'_>> = json::elements(system.get()).into_iter().flatten().collect();
     let all: Vec<_> = elements
         .iter()
         .zip(&blocks)

@@ -324,3 +324,66 @@ async fn figures_count_native_answers_too() {
     assert_eq!(metric(&metrics, "samewire_tokens_total", &["kind=\"completion\""]), 6, "{metrics}");
     world.end().await;
 }
+
+/// What the engine leaves in the text is read as in chat: reasoning, and calls of the tools on offer.
+#[tokio::test]
+async fn reasoning_and_calls_in_the_text_are_read() {
+    const CALL: &str =
+        "<tool_call>\n{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}\n</tool_call>";
+    let said = |text: &str| format!("<think>Hm.</think>{text}");
+    let engine = Engine::answering(move |attempt| {
+        let text = if attempt.text().contains("tools") { said(CALL) } else { said("Hello!") };
+        if !attempt.text().contains(r#""stream":true"#) {
+            let mut message = whole();
+            message["content"] = json!([{"type": "text", "text": text}]);
+            return Script::new().json("200 OK", &message.to_string());
+        }
+        let start = json!({"type": "message_start", "message": {"id": "1", "content": [], "model": "m", "usage": {"input_tokens": 9, "output_tokens": 0}}});
+        let block =
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}});
+        let script = event(event(Script::new().head_sse(), &start), &block);
+        let pieces = text.split_inclusive('\n').fold(script, |script, piece| {
+            event(script, &json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": piece}}))
+        });
+        let ends = [
+            json!({"type": "content_block_stop", "index": 0}),
+            json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}}),
+            json!({"type": "message_stop"}),
+        ];
+        ends.iter().fold(pieces, event).end()
+    });
+    let tools = r#","tools":[{"type":"web_search_20250305","name":"web_search"},{"name":"shell","input_schema":{"type":"object","properties":{"command":{"type":"string"}}}}]"#;
+    let none = format!(r#"{tools},"tool_choice":{{"type":"none"}}"#);
+    let thinking = r#","thinking":{"type":"enabled","budget_tokens":2000}"#;
+    let world = World::start(engine.await, native().set("parser=qwen3")).await;
+    for (more, kinds, stop) in [
+        ("", "thinking text", "end_turn"),
+        (tools, "thinking tool_use", "tool_use"),
+        // Nothing may be called, so the markup is text.
+        (&none, "thinking text", "end_turn"),
+    ] {
+        let more = format!("{more}{thinking}");
+        for message in [streamed(&world.ask(&stream(&more)).await), object(&world.ask(&message(&more)).await)]
+        {
+            let blocks = message["content"].as_array().unwrap();
+            let found: Vec<_> = blocks.iter().map(|block| block["type"].as_str().unwrap()).collect();
+            assert_eq!(
+                (found.join(" ").as_str(), &message["stop_reason"]),
+                (kinds, &json!(stop)),
+                "{message}"
+            );
+            assert_eq!(blocks[0]["thinking"].as_str().unwrap().trim(), "Hm.");
+            let said = &blocks[1];
+            match more.contains("tools") && stop == "tool_use" {
+                true => {
+                    assert_eq!((&said["name"], &said["input"]), (&json!("shell"), &json!({"command": "ls"})))
+                }
+                false => {
+                    let text = if more.contains("tools") { CALL } else { "Hello!" };
+                    assert_eq!(said["text"].as_str().unwrap().trim(), text);
+                }
+            }
+        }
+    }
+    world.end().await;
+}
