@@ -27,7 +27,8 @@ impl Check {
         let config = self.settings.load()?;
         let memory = crate::server::memory_told(&config.limits);
         let capture = if config.capture.enabled { format!("# {CAPTURE_ON}\n") } else { String::new() };
-        print(format_args!("{memory}{capture}{}", config.shown()));
+        let unread: String = config.unread_text().iter().map(|warning| format!("# {warning}\n")).collect();
+        print(format_args!("{memory}{capture}{unread}{}", config.shown()));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -130,6 +130,7 @@ impl Serve {
         if config.capture.enabled {
             tracing::warn!("{}", telemetry::CAPTURE_ON);
         }
+        config.unread_text().iter().for_each(|warning| tracing::warn!("{warning}"));
         server::run(listeners, config, source).map_err(CommandFailure::environment)?;
         Ok(ExitCode::SUCCESS)
     }

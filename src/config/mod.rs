@@ -28,6 +28,7 @@ mod source;
 mod targets;
 mod tls;
 mod trace;
+mod unread_text;
 mod upstream_file;
 mod upstreams;
 mod values;

@@ -120,6 +120,9 @@ impl Reload {
         if !kept.is_empty() {
             tracing::warn!(keys = kept.join(", "), "changes of these take a restart");
         }
+        let known = self.read.unread_text();
+        let unread = config.unread_text();
+        unread.iter().filter(|one| !known.contains(one)).for_each(|warning| tracing::warn!("{warning}"));
         let capture = config.capture.clone();
         let Change { upstreams, new, gone } = self.put_in_force(before, config)?;
         recapture(before, &capture);

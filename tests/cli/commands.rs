@@ -86,6 +86,22 @@ fn there_is_a_page_for_each_command() {
 }
 
 #[test]
+fn check_warns_of_options_that_read_nothing() {
+    let file = std::env::temp_dir().join(format!("samewire-unread-{}.toml", std::process::id()));
+    let path = file.to_str().expect("UTF-8");
+    for (mode, is_told) in [("native", true), ("chat", false)] {
+        let text = format!(
+            "[wire]\nparser = \"auto\"\n[[upstream]]\nname = \"e\"\nurl = \"http://127.0.0.1:8000\"\nresponses = \"{mode}\"\n"
+        );
+        std::fs::write(&file, text).expect("the temporary folder is writable");
+        let shown = said(&["check", "--config", path]);
+        let is_found = shown.contains("# parser: no effect on Responses of upstream \"e\"");
+        assert_eq!(is_found, is_told, "{shown}");
+    }
+    std::fs::remove_file(&file).expect("it is there");
+}
+
+#[test]
 fn check_says_that_exchanges_are_captured() {
     let file = std::env::temp_dir().join(format!("samewire-capture-{}.toml", std::process::id()));
     let path = file.to_str().expect("UTF-8");

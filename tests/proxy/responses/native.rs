@@ -312,3 +312,39 @@ async fn messages_that_the_client_asks_for_come_back() {
     }
     world.end().await;
 }
+
+/// Nothing reads the text of an engine's own Responses: the start and a reload warn of options that would, each once.
+#[tokio::test]
+async fn options_that_would_read_its_text_are_warned_of() {
+    const TEXT: &str = "<think>\nHm.\n</think>\n\n<tool_call>\n<function=shell>\n</function>\n</tool_call>";
+    let engine = Engine::answering(|attempt: &Attempt| {
+        let item = json!({"type": "message", "id": "x", "content": [{"type": "output_text", "text": TEXT}]});
+        match attempt.text().contains(r#""stream":true"#) {
+            true => Script::new().head_sse().ev(&envelope("completed", "completed", &item.to_string())).end(),
+            false => {
+                let whole = envelope("", "completed", &item.to_string()).replace("resp_9", "resp_8");
+                Script::new().json("200 OK", &whole)
+            }
+        }
+    });
+    let reads = |parser: &str| format!("responses = \"native\"\nwire = {{ parser = \"{parser}\" }}");
+    let world = World::fleet(vec![engine.await], Setup::new(), &[&reads("qwen3_coder")]).await;
+    let warning = |of: &str| format!(r#"{of}: no effect on Responses of upstream \"e0\""#);
+    let told = world.samewire.logged(&warning(r#""parser"#), 1).await;
+    assert!(told[0].contains(r#""level":"WARN""#), "{told:?}");
+    let tools = r#","tools":[{"type":"function","name":"shell","parameters":{"type":"object"}}]"#;
+    let streamed = events(&world.ask(&prompt("text", &format!(r#"{tools},"stream":true"#))).await);
+    let whole = object(&world.ask(&prompt("text", tools)).await);
+    for response in [last(&streamed), &whole] {
+        assert_eq!(response["output"][0]["content"][0]["text"], TEXT, "as the warning says");
+    }
+    let again = format!(
+        "[[upstream]]\nname = \"e0\"\nurl = \"{}\"\nengine = \"vllm\"\n{}\n[[model]]\nname = \"text\"\nwire = {{ think = {{ mode = \"auto\" }} }}\n",
+        world.engine.url(),
+        reads("auto")
+    );
+    world.samewire.reconfigure(&again).await;
+    assert_eq!(world.samewire.count_logged("no effect on Responses"), 2, "only the model's is new");
+    world.samewire.logged(&warning(r#""parser, think.mode of model \"text\""#), 1).await;
+    world.end().await;
+}
