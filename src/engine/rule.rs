@@ -123,8 +123,11 @@ pub enum Change {
     /// Turns the effort `none` into the chat template's switches that disable reasoning.
     NoReasoning,
     /// Turns other services' switches for reasoning (`thinking`, `enable_thinking`, `think`) into those of chat
-    /// templates. `budget`: the engine reads `thinking_token_budget`.
-    ThinkingSwitch { budget: bool },
+    /// templates.
+    ThinkingSwitch {
+        /// True if the engine reads `thinking_token_budget`.
+        budget: bool,
+    },
     /// Removes a `thinking_token_budget` that [`Change::ThinkingSwitch`] has set.
     BudgetLeftOut,
     /// Replaces an unsupported reasoning effort with the nearest of these.

@@ -72,12 +72,6 @@ impl<'t> RequestAdapter<'t> {
         edits
     }
 
-    /// Returns true for gpt-oss models, which use the Harmony format and no chat template.
-    pub(super) fn is_gpt_oss(&self) -> bool {
-        const NAME: &[u8] = b"gpt-oss";
-        self.ask.model.as_bytes().windows(NAME.len()).any(|part| part.eq_ignore_ascii_case(NAME))
-    }
-
     /// Returns all messages of the body, plain ones too.
     pub(super) fn all_messages(&self) -> Vec<Raw<'t>> {
         let all = self.ask.places.messages.clone().and_then(|at| self.text.get(at));

@@ -33,7 +33,7 @@ fn any<'m, 't: 'm>(
 pub(super) fn developer(adapter: &mut RequestAdapter<'_>, always: bool) -> bool {
     // Roles in a body generated from Responses items already follow the options.
     let wanted = adapter.options.developer_role == DeveloperRole::System
-        && !adapter.is_gpt_oss()
+        && !adapter.ask.is_gpt_oss()
         && !adapter.is_generated;
     if !(always || wanted) {
         return false;
@@ -251,7 +251,7 @@ pub(super) fn continue_final_message(
     members: &[(&str, &str)],
     items: bool,
 ) -> bool {
-    if adapter.is_gpt_oss() || adapter.is_generated && !items {
+    if adapter.ask.is_gpt_oss() || adapter.is_generated && !items {
         return false;
     }
     let places = &adapter.ask.places;

@@ -222,6 +222,7 @@ fn shape_of(ask: &ChatRequest, route: &Route, script: Option<Arc<TextFormat>>) -
         one_call: ask.legacy_functions
             || ask.one_call && route.identity.requests().any(|rule| matches!(rule.change, Change::OneCall)),
         is_constrained: ask.constrained,
+        thinking_is_off: ask.reasons == Some(false) && !ask.is_gpt_oss(),
         functions: Tools::names_in(ask.offer().tools),
         custom_tools: ask.custom_tools.clone(),
         legacy_functions: ask.legacy_functions,

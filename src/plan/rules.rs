@@ -133,7 +133,9 @@ fn apply(adapter: &mut RequestAdapter<'_>, change: Change) -> Result<bool, Failu
         Change::ThinkingSwitch { budget } => settings::thinking_switch(adapter, budget),
         Change::BudgetLeftOut => settings::budget_left_out(adapter),
         Change::Efforts(known) => settings::effort(adapter, efforts(known)),
-        Change::HarmonyEfforts(known) => adapter.is_gpt_oss() && settings::effort(adapter, efforts(known)),
+        Change::HarmonyEfforts(known) => {
+            adapter.ask.is_gpt_oss() && settings::effort(adapter, efforts(known))
+        }
         Change::MergeSystem => messages::merge_system(adapter),
         Change::Developer { always } => messages::developer(adapter, always),
         Change::LegacyFunctions => tools::legacy(adapter) | messages::legacy(adapter),

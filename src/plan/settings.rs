@@ -256,7 +256,7 @@ pub(super) fn reasoning_object(adapter: &mut RequestAdapter<'_>, is_read: bool) 
 /// Replaces the effort `none` by both template switches in use, `enable_thinking` and `thinking`, since templates
 /// know one of them.
 pub(super) fn no_reasoning(adapter: &mut RequestAdapter<'_>) -> bool {
-    if adapter.is_gpt_oss() || adapter.top.non_null("reasoning_effort") != Some("\"none\"") {
+    if adapter.ask.is_gpt_oss() || adapter.top.non_null("reasoning_effort") != Some("\"none\"") {
         return false;
     }
     let is_set = set_template_switches(adapter, false);
@@ -278,7 +278,7 @@ pub(super) fn thinking_switch(adapter: &mut RequestAdapter<'_>, budget: bool) ->
     if let Some(effort) = effort.filter(|_| adapter.top.non_null("reasoning_effort").is_none()) {
         adapter.top.set("reasoning_effort", effort);
     }
-    if let Some(on) = switch.filter(|_| !adapter.is_gpt_oss()) {
+    if let Some(on) = switch.filter(|_| !adapter.ask.is_gpt_oss()) {
         set_template_switches(adapter, on);
     }
     if let Some(tokens) = tokens.filter(|_| budget && adapter.top.non_null(BUDGET).is_none()) {

@@ -321,6 +321,12 @@ impl ChatRequest {
         self.overrides_model = true;
     }
 
+    /// Returns true for gpt-oss models, which use the Harmony format and always think.
+    pub(crate) fn is_gpt_oss(&self) -> bool {
+        const NAME: &[u8] = b"gpt-oss";
+        self.model.as_bytes().windows(NAME.len()).any(|part| part.eq_ignore_ascii_case(NAME))
+    }
+
     /// Returns a copy of the request for one of its choices.
     #[must_use]
     pub fn one_of_several(&self, choice: u32) -> Self {

@@ -29,6 +29,7 @@ pub mod encode;
 pub mod event;
 mod fast_path;
 pub mod fault;
+mod held_reasoning;
 pub(crate) mod ident;
 mod naming;
 mod normalise;

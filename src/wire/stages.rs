@@ -6,12 +6,13 @@
 //! The events of a chunk pass nested sinks in this order:
 //!
 //! ```text
-//! ChoiceEmitter → DecodedSink → NormaliserSink → EncoderOutput
+//! ChoiceEmitter → DecodedSink → ParsingSink → NormaliserSink → EncoderOutput
 //! ```
 
 use super::decode::{Checks, Decode, ReadOptions, Sink, decoder};
 use super::event::{Delta, Event, Riders, ToolEntry};
 use super::fault::Failure;
+use super::held_reasoning::HeldReasoning;
 use super::normalise::{EncoderOutput, Normaliser};
 use super::parse::{Parsing, TextRoute};
 use super::rule::Rule;
@@ -23,6 +24,8 @@ use std::ops::Range;
 pub(super) struct Stages {
     decoder: Box<dyn Decode>,
     checks: Checks,
+    /// Reasoning that may be text; `None` unless the request has switched thinking off.
+    held_reasoning: Option<Box<HeldReasoning>>,
     /// Parser of text that the engine may have left unparsed; `None` if nothing is parsed.
     pub(super) parsing: Option<Box<Parsing>>,
     pub(super) normaliser: Normaliser,
@@ -31,9 +34,11 @@ pub(super) struct Stages {
 impl Stages {
     /// Creates the stages for an answer of this shape. `items`: the client's API has output items.
     pub(super) fn new(shape: Shape, stamp: Stamp, items: bool) -> Self {
+        let reading = ReadOptions::of(&shape);
         Self {
-            decoder: decoder(shape.upstream, ReadOptions::of(&shape)),
+            decoder: decoder(shape.upstream, reading),
             checks: Checks::new(&shape),
+            held_reasoning: HeldReasoning::of(&shape, &reading).map(Box::new),
             parsing: Parsing::of(&shape, items).map(Box::new),
             normaliser: Normaliser::new(shape, stamp),
         }
@@ -41,10 +46,19 @@ impl Stages {
 
     /// Decodes a frame, and lets the stages pass its events on to this output. Returns what was in the frame.
     pub(super) fn frame(&mut self, frame: Frame<'_>, to: &mut EncoderOutput<'_>) -> FrameShape {
-        let Self { decoder, checks, parsing, normaliser } = self;
+        let Self { decoder, checks, held_reasoning, parsing, normaliser } = self;
         let next = NormaliserSink { normaliser, to };
-        let (parsing, shape) = (parsing.as_deref_mut(), FrameShape::default());
-        let mut sink = DecodedSink { data: frame.data, whole: frame.whole, shape, checks, parsing, next };
+        let parsing = ParsingSink { parsing: parsing.as_deref_mut(), next };
+        let held_reasoning = held_reasoning.as_deref_mut().filter(|_| !frame.whole);
+        let shape = FrameShape::default();
+        let mut sink = DecodedSink {
+            data: frame.data,
+            whole: frame.whole,
+            shape,
+            checks,
+            held_reasoning,
+            next: parsing,
+        };
         decoder.frame(frame, &mut sink);
         sink.shape
     }
@@ -55,7 +69,7 @@ impl Stages {
         self.parsing.as_deref().map_or(Some(TextRoute::Plain), |parsing| parsing.route(choice, spelled))
     }
 
-    /// Releases the text that the parser holds, and lets the normaliser handle the end of the engine's bytes.
+    /// Releases the text that is held, and lets the normaliser handle the end of the engine's bytes.
     pub(super) fn end_of_input(&mut self, ending: Ending, to: &mut EncoderOutput<'_>) {
         self.end_parsing(ending == Ending::Whole, to);
         self.normaliser.end_of_input(ending, to);
@@ -64,16 +78,21 @@ impl Stages {
         }
     }
 
-    /// Releases the text that the parser holds, and fails the answer.
+    /// Releases the text that is held, and fails the answer.
     pub(super) fn fail(&mut self, failure: Failure, to: &mut EncoderOutput<'_>) {
         self.end_parsing(false, to);
         self.normaliser.fail(failure, to);
     }
 
     fn end_parsing(&mut self, complete: bool, to: &mut EncoderOutput<'_>) {
-        let Self { parsing, normaliser, .. } = self;
-        if let Some(parsing) = parsing {
-            parsing.end(complete, &mut NormaliserSink { normaliser, to });
+        let Self { held_reasoning, parsing, normaliser, .. } = self;
+        let next = NormaliserSink { normaliser, to };
+        let mut sink = ParsingSink { parsing: parsing.as_deref_mut(), next };
+        if let Some(held) = held_reasoning {
+            held.end(false, &mut sink);
+        }
+        if let Some(parsing) = sink.parsing {
+            parsing.end(complete, &mut sink.next);
         }
     }
 }
@@ -150,25 +169,15 @@ impl FrameShape {
     }
 }
 
-/// Sink for the decoder's events: checks them, notes them in the shape, and passes them to the parser, if the answer
-/// has one, and the normaliser behind it.
-struct DecodedSink<'s, 'o> {
-    data: &'s [u8],
-    whole: bool,
-    shape: FrameShape,
-    checks: &'s mut Checks,
+/// Sink for events whose text may have to be parsed: passes them to the parser, if the answer has one, and the
+/// normaliser after it.
+struct ParsingSink<'s, 'o> {
     parsing: Option<&'s mut Parsing>,
     next: NormaliserSink<'s, 'o>,
 }
 
-impl Sink for DecodedSink<'_, '_> {
+impl Sink for ParsingSink<'_, '_> {
     fn event(&mut self, event: Event<'_>) {
-        let event = match self.checks.check(event, self.whole) {
-            Ok(event) => event,
-            Err(rule) => return self.count_rule(rule),
-        };
-        // A head is repeated on every frame. Any other event of the whole answer rules a template out.
-        self.shape.has_other_content |= !matches!(event, Event::Head(_));
         match &mut self.parsing {
             Some(parsing) => parsing.event(event, &mut self.next),
             None => self.next.event(event),
@@ -176,7 +185,6 @@ impl Sink for DecodedSink<'_, '_> {
     }
 
     fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
-        self.shape.add(self.data, choice, &delta);
         match &mut self.parsing {
             Some(parsing) => parsing.delta(choice, delta, riders, &mut self.next),
             None => self.next.delta(choice, delta, riders),
@@ -184,7 +192,6 @@ impl Sink for DecodedSink<'_, '_> {
     }
 
     fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
-        self.shape.has_other_content = true;
         match &mut self.parsing {
             Some(parsing) => parsing.tool(choice, entry, riders, &mut self.next),
             None => self.next.tool(choice, entry, riders),
@@ -195,6 +202,59 @@ impl Sink for DecodedSink<'_, '_> {
         if let Some(parsing) = &mut self.parsing {
             parsing.only_text(choice);
         }
+    }
+
+    fn count_rule(&mut self, rule: Rule) {
+        self.next.count_rule(rule);
+    }
+}
+
+/// Sink for the decoder's events: checks them, notes them in the shape, and holds back reasoning that may be text.
+struct DecodedSink<'s, 'o> {
+    data: &'s [u8],
+    whole: bool,
+    shape: FrameShape,
+    checks: &'s mut Checks,
+    held_reasoning: Option<&'s mut HeldReasoning>,
+    next: ParsingSink<'s, 'o>,
+}
+
+impl Sink for DecodedSink<'_, '_> {
+    fn event(&mut self, event: Event<'_>) {
+        let event = match self.checks.check(event, self.whole) {
+            Ok(event) => event,
+            Err(rule) => return self.count_rule(rule),
+        };
+        // A head is repeated on every frame. Any other event of the whole answer rules a template out.
+        self.shape.has_other_content |= !matches!(event, Event::Head(_));
+        match &mut self.held_reasoning {
+            Some(held) => held.event(event, &mut self.next),
+            None => self.next.event(event),
+        }
+    }
+
+    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
+        self.shape.add(self.data, choice, &delta);
+        match &mut self.held_reasoning {
+            Some(held) => {
+                // What is held, or released, shows in no template.
+                self.shape.has_other_content |= held.holds(choice as usize);
+                held.delta(choice, delta, riders, &mut self.next)
+            }
+            None => self.next.delta(choice, delta, riders),
+        }
+    }
+
+    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
+        self.shape.has_other_content = true;
+        match &mut self.held_reasoning {
+            Some(held) => held.tool(choice, entry, riders, &mut self.next),
+            None => self.next.tool(choice, entry, riders),
+        }
+    }
+
+    fn only_text(&mut self, choice: u32) {
+        self.next.only_text(choice);
     }
 
     fn count_rule(&mut self, rule: Rule) {

@@ -74,19 +74,24 @@ impl ResponsesRequest {
         let parsers = takes.parsers;
         let reads_calls = options.parser != Parser::Off || parsers.leaves_calls;
         let tools = if reads_calls { self.tools.offered_tools() } else { String::new() };
-        let of = |key: &str| self.unknown.iter().find(|(known, _)| known == key).map(|(_, json)| json);
-        let kwargs = of("chat_template_kwargs").and_then(|json| std::str::from_utf8(json).ok());
-        let is_none = |(key, json): &(&str, String)| *key == "reasoning_effort" && json == "\"none\"";
-        let thinks = match self.settings.iter().any(is_none) {
-            true => Some(false),
-            false => kwargs.and_then(OutputConstraints::thinking),
-        };
+        let thinks = self.thinks();
         let constrained = self.is_constrained();
         let offer =
             OutputConstraints { tools: &tools, required: self.tools.must_call(), thinks, constrained };
         let tells_reasoning = parsers.tells_reasoning || self.hides_reasoning();
         let parsers = EngineParsers { tells_reasoning, ..parsers };
         TextFormat::of(options, alias.unwrap_or(&self.model), offer, parsers)
+    }
+
+    /// Returns what the request says of thinking, on or off; `None` if nothing.
+    pub(super) fn thinks(&self) -> Option<bool> {
+        let of = |key: &str| self.unknown.iter().find(|(known, _)| known == key).map(|(_, json)| json);
+        let kwargs = of("chat_template_kwargs").and_then(|json| std::str::from_utf8(json).ok());
+        let is_none = |(key, json): &(&str, String)| *key == "reasoning_effort" && json == "\"none\"";
+        match self.settings.iter().any(is_none) {
+            true => Some(false),
+            false => kwargs.and_then(OutputConstraints::thinking),
+        }
     }
 
     /// Returns true if the request asks for an answer in a format.

@@ -385,6 +385,7 @@ impl ResponsesRequest {
             one_call: self.parallel == Some(false),
             hides_reasoning: self.hides_reasoning(),
             constrained: self.is_constrained(),
+            reasons: self.thinks(),
             extensions: Extensions { response_messages: self.response_messages, ..Extensions::default() },
             ..ChatRequest::new(Api::Chat, self.model.clone(), self.stream, 1)
         }

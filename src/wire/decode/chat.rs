@@ -80,14 +80,17 @@ pub(super) fn pieces<'a>(
     let may_promote = may_promote && delta.has_only_text();
     let promotes = emitter.reading.promote_reasoning;
     let is_alone = may_promote && content.is_none_or(|text| text.is_empty());
-    let promoted = reasoning.filter(|text| is_alone && promotes.takes(&text.decoded()));
+    let unthinking = emitter.reading.unthinking;
+    let promoted = reasoning.filter(|text| is_alone && (unthinking || promotes.takes(&text.decoded())));
     if may_promote && promotes == PromoteReasoning::Always && reasoning.is_none() {
         emitter.to.only_text(emitter.choice);
     }
     match promoted {
         Some(_) => emitter.to.count_rule(Rule::ReasoningPromoted),
         None => {
-            emitter.emit_text(reasoning.filter(|_| !emitter.reading.hide_reasoning), event::Delta::Reasoning)
+            // In a stream it may be text, which is not hidden.
+            let hides = emitter.reading.hide_reasoning && (whole || !unthinking);
+            emitter.emit_text(reasoning.filter(|_| !hides), event::Delta::Reasoning)
         }
     }
     match promoted.or(content) {

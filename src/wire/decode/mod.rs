@@ -69,6 +69,8 @@ pub struct ReadOptions {
     /// Which reasoning becomes the text of an answer that has no other text and stopped by itself. Applies to
     /// whole answers only: a stream has sent its reasoning before that is known.
     pub promote_reasoning: PromoteReasoning,
+    /// True if the request has switched thinking off, so that an answer that is nothing but reasoning is text.
+    pub unthinking: bool,
     /// True if the client's dialect reports the engine's rate limits. Engines send them after the terminal event of
     /// a Responses stream, so the end waits for them, or for the end of the bytes (wire-format 4.9).
     pub limits: bool,
@@ -82,6 +84,10 @@ impl ReadOptions {
             continuous_usage: shape.has_continuous_usage(),
             keep_null: shape.options.unknown_fields == UnknownFields::InPlace,
             hide_reasoning: shape.hide_reasoning,
+            unthinking: shape.thinking_is_off
+                && shape.upstream == Api::Chat
+                && !shape.logprobs
+                && shape.options.promote_reasoning != PromoteReasoning::Never,
             promote_reasoning: match shape.options.promote_reasoning {
                 PromoteReasoning::Schema if !shape.is_constrained => PromoteReasoning::Never,
                 option => option,

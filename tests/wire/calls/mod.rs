@@ -4,6 +4,7 @@
 mod engines;
 mod runs;
 mod think;
+mod unthinking;
 mod written;
 
 use crate::cases::{Case, Cut};

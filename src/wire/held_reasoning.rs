@@ -1,0 +1,142 @@
+//! Reasoning of a stream whose request has switched thinking off. A parser of the engine that takes the prompt for an
+//! open block files the whole answer as reasoning (wire-format 2.3 rule 12).
+//!
+//! Takes: the events of a decoder. Gives: the same, except that reasoning becomes content where the answer had
+//! nothing else and the model stopped by itself. Remembers: the reasoning of each choice until that is known. Never:
+//! holds anything after a choice has had content or a call.
+
+use super::Shape;
+use super::decode::{ReadOptions, Sink};
+use super::detached_riders::HeldRiders;
+use super::event::{Delta, Event, Finish, Reason, Riders, ToolEntry};
+use super::rule::Rule;
+use crate::json::Text;
+use bytes::BytesMut;
+
+/// Limit on the held text of a choice, in bytes as JSON. A model that writes more is thinking in spite of the switch.
+const MOST: usize = 64 << 10;
+
+/// Stage that holds reasoning back, between decoder and parser.
+#[derive(Debug)]
+pub(super) struct HeldReasoning {
+    choices: Vec<Held>,
+    /// Number of choices requested; reasoning of a higher index is not held.
+    max_choices: usize,
+    /// True if the client gets no reasoning.
+    hides: bool,
+}
+
+/// Reasoning of one choice.
+#[derive(Debug, Default)]
+struct Held {
+    pieces: Vec<(String, HeldRiders)>,
+    size: usize,
+    /// True once it is known what reasoning is.
+    is_settled: bool,
+}
+
+impl HeldReasoning {
+    /// Creates the stage; `None` unless the request has switched thinking off. With logprobs nothing is held: they
+    /// belong to the pieces.
+    pub(super) fn of(shape: &Shape, reading: &ReadOptions) -> Option<Self> {
+        reading.unthinking.then(|| Self {
+            choices: Vec::new(),
+            max_choices: shape.choices as usize,
+            hides: shape.hide_reasoning,
+        })
+    }
+
+    pub(super) fn event(&mut self, event: Event<'_>, to: &mut dyn Sink) {
+        match event {
+            Event::End => self.end(true, to),
+            Event::Fail(_) => self.end(false, to),
+            _ => {}
+        }
+        to.event(event);
+    }
+
+    /// Releases everything, because no more input follows. `said`: the stream ended regularly.
+    pub(super) fn end(&mut self, said: bool, to: &mut dyn Sink) {
+        for choice in 0..self.choices.len() {
+            self.release(choice, said, to);
+        }
+    }
+
+    pub(super) fn delta<'a>(
+        &mut self,
+        choice: u32,
+        delta: Delta<'_>,
+        riders: Riders<'a>,
+        to: &mut dyn Sink,
+    ) -> Riders<'a> {
+        let at = choice as usize;
+        match &delta {
+            Delta::Reasoning(text) => {
+                if self.holds(at) {
+                    self.hold(at, text, riders, to);
+                    return Riders::default();
+                }
+                if self.hides {
+                    return riders;
+                }
+            }
+            Delta::Content(text) | Delta::Refusal(text) if text.is_empty() => {}
+            Delta::Content(_) | Delta::Refusal(_) | Delta::FunctionCall { .. } => self.settle(at, to),
+            Delta::Finish(Finish { reason, .. }) => self.release(at, *reason == Reason::Stop, to),
+            _ => {}
+        }
+        to.delta(choice, delta, riders)
+    }
+
+    pub(super) fn tool<'a>(
+        &mut self,
+        choice: u32,
+        entry: ToolEntry<'_>,
+        riders: Riders<'a>,
+        to: &mut dyn Sink,
+    ) -> Riders<'a> {
+        self.settle(choice as usize, to);
+        to.tool(choice, entry, riders)
+    }
+
+    /// Returns true while the reasoning of this choice is held.
+    pub(super) fn holds(&mut self, choice: usize) -> bool {
+        if choice < self.max_choices && choice >= self.choices.len() {
+            self.choices.resize_with(choice + 1, Held::default);
+        }
+        self.choices.get(choice).is_some_and(|held| !held.is_settled)
+    }
+
+    fn hold(&mut self, choice: usize, text: &Text<'_>, riders: Riders<'_>, to: &mut dyn Sink) {
+        let Some(held) = self.choices.get_mut(choice) else { return };
+        let mut spelled = BytesMut::new();
+        text.write(&mut spelled);
+        held.size += spelled.len();
+        held.pieces.push((String::from_utf8_lossy(&spelled).into_owned(), HeldRiders::of(riders)));
+        if held.size > MOST {
+            self.settle(choice, to);
+        }
+    }
+
+    /// Releases what is held as reasoning: the answer has something else.
+    fn settle(&mut self, choice: usize, to: &mut dyn Sink) {
+        if self.holds(choice) {
+            self.release(choice, false, to);
+        }
+    }
+
+    /// Releases the reasoning of a choice, and holds nothing more of it.
+    fn release(&mut self, choice: usize, as_content: bool, to: &mut dyn Sink) {
+        let Some(held) = self.choices.get_mut(choice) else { return };
+        held.is_settled = true;
+        let pieces = std::mem::take(&mut held.pieces);
+        if as_content && !pieces.is_empty() {
+            to.count_rule(Rule::ReasoningPromoted);
+        }
+        let delta = if as_content { Delta::Content } else { Delta::Reasoning };
+        let choice = u32::try_from(choice).unwrap_or(u32::MAX);
+        for (text, riders) in pieces.iter().filter(|_| as_content || !self.hides) {
+            to.delta(choice, delta(Text::json(text)), riders.lend());
+        }
+    }
+}
