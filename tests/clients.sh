@@ -3,7 +3,7 @@
 #
 #   tests/clients.sh libraries   the official client libraries, against engines of all manners; "libraries python" and "libraries node"
 #                                are those of one language, and need nothing of the other
-#   tests/clients.sh agents      Claude Code, Codex, OpenAI Agents, LangChain and the AI SDK, in loops of tools
+#   tests/clients.sh agents      Claude Code, Codex, opencode, Qwen Code, pi, Aider, OpenAI Agents, LangChain and the AI SDK
 #   tests/clients.sh browser     pages in Chromium, those that [cors] lists and others (tests/browser.sh)
 #   tests/clients.sh inspector   the inspector's page in Chromium (tests/inspector.sh); "inspector page" needs no binary
 #   tests/clients.sh dashboards  Prometheus with the alerts and the queries of Grafana's board (tests/dashboards.sh)
@@ -40,18 +40,19 @@ python3 -c 'import ensurepip, venv' 2>/dev/null || apt_install python3 python3-v
 
 # Puts the pinned packages of Python in a folder.
 set_up_python() {
-  local pins=$1 work=$2 stamp
-  stamp=$(python3 --version; cat "$pins/python/requirements.txt")
+  local pins=$1 work=$2 python=${3:-python3} stamp
+  stamp=$("$python" --version; cat "$pins/python/requirements.txt")
   [[ ! -f $work/python.stamp || $(<"$work/python.stamp") != "$stamp" ]] || return 0
   echo "clients.sh: setting up Python"
   rm -rf "$work/venv" "$work/python.stamp"
-  python3 -m venv "$work/venv"
+  "$python" -m venv "$work/venv"
   "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --requirement "$pins/python/requirements.txt"
   "$work/venv/bin/pip" check --disable-pip-version-check
   printf '%s' "$stamp" >"$work/python.stamp"
 }
 
-# Puts the pinned packages of Node in a folder.
+# Puts the pinned packages of Node in a folder. `npm ci` wants an entry of the lock file for every optional package, those of other
+# kinds of machine included. npm writes none for a version that the registry lacks: such entries are added by hand.
 set_up_node() {
   local pins=$1 work=$2 stamp
   shift 2
@@ -87,12 +88,26 @@ libraries() {
   (cd "$work" && timeout --kill-after=10 600 python3 "$pins/run.py" "$binary" "$root/fixtures" "${suites[@]}")
 }
 
-# npm takes the programs of Claude Code and Codex, of which there is one for each kind of machine, for optional.
+# Aider pins all that it uses, so it has a folder of its own, and wants Python 3.10 to 3.12.
+aider() {
+  local work=$root/target/clients/aider python
+  for python in python3.12 python3.11 python3.10 python3; do
+    if "$python" -c 'import sys, venv, ensurepip; assert (3, 10) <= sys.version_info < (3, 13)' 2>/dev/null; then
+      set_up python "$work" "$root/tests/agents/aider" "$python"
+      aider=$work/venv/bin/aider
+      return
+    fi
+  done
+  echo "clients.sh: Aider is left out: Python 3.10, 3.11 or 3.12 is missing, with venv" >&2
+}
+
+# npm takes the programs of some agents, of which there is one for each kind of machine, for optional.
 agents() {
-  local pins=$root/tests/agents work=$root/target/clients/agents
+  local pins=$root/tests/agents work=$root/target/clients/agents aider=''
+  aider
   set_up python "$work" "$pins"
   set_up node "$work" "$pins"
-  (cd "$work" && timeout --kill-after=10 900 "$work/venv/bin/python" "$pins/stage.py" "$binary" "$(node_of "$work")")
+  (cd "$work" && timeout --kill-after=10 900 "$work/venv/bin/python" "$pins/stage.py" "$binary" "$(node_of "$work")" "$aider")
 }
 
 # Sets `chromium`: $SAMEWIRE_CHROMIUM, or Debian's, which is installed where it is missing.

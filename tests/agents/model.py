@@ -27,9 +27,10 @@ from shapes import REASONING_KEY, Said  # noqa: E402
 
 # What the tests look for again behind the proxy: more than ASCII, and a line that a careless reader splits.
 THOUGHT = ["First I ", "look – at “everything”.", "\nThen\u2028I act."]
-PATCH = "*** Begin Patch\n*** Update File: notes.txt\n@@\n first\n-second\n+edited: \"Zürich\" \\ done\n*** End Patch\n"
+PATCH = "*** Begin Patch\n*** Update File: {path}\n@@\n first\n-second\n+edited: \"Zürich\" \\ done\n*** End Patch\n"
 EDITED = 'edited: "Zürich" \\ done'
-COMMAND = "sed -i 's/second/edited: \"Zürich\" done/' notes.txt && cat notes.txt"
+EDITS = ("Edit", "edit")
+COMMAND = "sed -i 's/second/edited: \"Zürich\" \\\\ done/' {path} && cat {path}"
 
 
 # --- what the model says ----------------------------------------------------------
@@ -39,17 +40,24 @@ def thinking(**said: Any) -> Said:
     return Said(reasoning=list(THOUGHT), **said)
 
 
-def coder(offered: dict[str, Any], outputs: list[str], step: int) -> Said:
-    """Reads a file, edits it with what it is offered, calls a tool inside a namespace, says what it has done."""
-    edit = ("apply_patch", {"input": PATCH}) if "apply_patch" in offered else ("exec_command", {"cmd": COMMAND})
+DONE = thinking(text=["The file ", "is edited: ", "Zürich."])
+
+
+def coder(offered: dict[str, Any], task: str, path: str, step: int) -> Said:
+    """Plays the model of Codex: reads a file, edits it with what it is offered, calls a tool inside a namespace."""
+    edit = ("exec_command", {"cmd": COMMAND.format(path=path)})
+    if "apply_patch" in offered:
+        edit = ("apply_patch", {"input": PATCH.format(path=path)})
     inside = next((name for name in offered if name.endswith("__close_agent")), None)
-    steps = [thinking(text=["I read it."], calls=[("exec_command", {"cmd": "cat notes.txt"})]), thinking(calls=[edit])]
-    if inside is not None:
+    steps = [thinking(text=["I read it."], calls=[("exec_command", {"cmd": f"cat {path}"})])]
+    if task == "Edit":
+        steps.append(thinking(calls=[edit]))
+    if task == "Edit" and inside is not None:
         steps.append(thinking(calls=[(inside, {"target": "nobody"})]))
-    return steps[step] if step < len(steps) else thinking(text=["The file ", "is edited: ", "Zürich."])
+    return steps[step] if step < len(steps) else DONE
 
 
-def traveller(offered: dict[str, Any], outputs: list[str], step: int) -> Said:
+def traveller(outputs: list[str], step: int) -> Said:
     """Calls two tools at once, then one of them again, then repeats what they said."""
     if step == 0:
         return thinking(calls=[("get_weather", {"city": "Zürich"}), ("get_time", {"zone": "Europe/Zurich"})])
@@ -58,9 +66,24 @@ def traveller(offered: dict[str, Any], outputs: list[str], step: int) -> Said:
     return Said(reasoning=["Enough."], text=["Outputs: ", "; ".join(outputs), "."])
 
 
-def editor(task: str, path: str, step: int) -> Said:
-    """Plays the model of Claude Code: reads by two tools at once, edits in vain, edits; or looks for a tool and calls it."""
-    reads = [("Read", {"file_path": path}), ("Bash", {"command": f"cat {path}", "description": "Shows it"})]
+def call(offered: dict[str, Any], names: tuple[str, ...], path: str, old: str = "") -> tuple[str, dict[str, Any]]:
+    """A call of the first of these tools that the agent has, with its own names of the arguments."""
+    name = next(name for name in names if name in offered)
+    new = {"newstring": EDITED, "edits": [{"oldText": old, "newText": EDITED}]}
+    known = {"filepath": path, "path": path, "command": f"cat {path}", "description": "Shows it", "oldstring": old, **new}
+    properties = {key: key.replace("_", "").lower() for key in offered[name]["parameters"]["properties"]}
+    return name, {key: known[meant] for key, meant in properties.items() if meant in known}
+
+
+def blocks(offered: dict[str, Any], task: str, path: str, step: int) -> Said:
+    """Plays the model of Aider, which offers no tools, but reads blocks of text."""
+    lines = f"{path}\n```\n<<<<<<< SEARCH\nsecond\n=======\n{EDITED}\n>>>>>>> REPLACE\n```\n"
+    return thinking(text=["Now I ", "edit it.\n\n", *lines.splitlines(keepends=True)]) if task == "Edit" else DONE
+
+
+def editor(offered: dict[str, Any], task: str, path: str, step: int) -> Said:
+    """Reads by two tools at once, edits in vain, edits; or looks for a tool and calls it."""
+    reads = [call(offered, ("Read", "read_file", "read"), path), call(offered, ("Bash", "run_shell_command", "bash"), path)]
     steps = [thinking(text=["I read it."], calls=reads)]
     if task == "Search":
         steps = [thinking(calls=[("ToolSearch", {"query": "select:CronList", "max_results": 1})]), thinking(calls=[("CronList", {})])]
@@ -68,19 +91,28 @@ def editor(task: str, path: str, step: int) -> Said:
         agent = {"description": "Looks", "prompt": f"Look again at {path}.", "subagent_type": "general-purpose", "run_in_background": False}
         steps = [thinking(text=["Another looks."], calls=[("Agent", agent)])]
     if task == "Edit":
-        edit = {"file_path": path, "old_string": "absent", "new_string": EDITED}
-        steps.append(thinking(text=["Now I ", "edit it."], calls=[("Edit", edit)]))
-        steps.append(thinking(calls=[("Edit", {**edit, "old_string": "second"})]))
-    return steps[step] if step < len(steps) else thinking(text=["The file ", "is edited: ", "Zürich."])
+        steps.append(thinking(text=["Now I ", "edit it."], calls=[call(offered, EDITS, path, "absent")]))
+        steps.append(thinking(calls=[call(offered, EDITS, path, "second")]))
+    return steps[step] if step < len(steps) else DONE
 
 
-# What the user asks Claude Code for. The file's name may say how the engine behaves (`Breaks`).
+# What the user asks an agent for. The file's name may say how the engine behaves (`Breaks`).
 PROMPT = re.compile(r"(Edit|Look again at|Search|Delegate) (/\S+\.txt)\.")
+
+
+def text_of(message: dict[str, Any]) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+
+
+def edits_by_blocks(body: dict[str, Any]) -> bool:
+    """Whether an agent asks that has no tools. Others ask without tools for a title."""
+    return not body.get("tools") and "SEARCH/REPLACE" in body["messages"][0]["content"]
 
 
 def prompt_of(messages: list[dict[str, Any]]) -> Optional[tuple[int, str, str]]:
     """The place of the last prompt, its task and the file that it names."""
-    found = [(at, PROMPT.search(message["content"])) for at, message in enumerate(messages) if message["role"] == "user"]
+    found = [(at, PROMPT.search(text_of(message))) for at, message in enumerate(messages) if message["role"] == "user"]
     matches = [(at, match[1], match[2]) for at, match in found if match]
     return matches[-1] if matches else None
 
@@ -116,9 +148,9 @@ class Overflows:
 class Breaks:
     """Breaks off the answer behind results of tools: the first, or each one. The file is named so: breaks-WHEN-in-PART."""
 
-    NAME = re.compile(r"/breaks-(once|always)-in-(thinking|text|call)\.txt$")
+    NAME = re.compile(r"/breaks-(once|always)-in-(thinking|text|call|block)\.txt$")
     # What stands in one piece, and how many frames come behind it: those of a call are its arguments.
-    MARKS = {"thinking": ("look", 0), "text": ("Now I", 0), "call": ('"Edit"', 3)}
+    MARKS = {"thinking": ("look", 0), "text": ("Now I", 0), "call": ('"tool_calls"', 3), "block": ("=======", 0)}
 
     def __init__(self) -> None:
         self.broken: set[str] = set()
@@ -128,7 +160,7 @@ class Breaks:
         name = self.NAME.search(prompt[2]) if prompt is not None else None
         if prompt is None or name is None or (prompt[2] in self.broken and name[1] == "once"):
             return answer
-        if all(message["role"] != "tool" for message in body["messages"]):
+        if not edits_by_blocks(body) and all(message["role"] != "tool" for message in body["messages"]):
             return answer
         self.broken.add(prompt[2])
         if answer.frames is None:
@@ -140,16 +172,22 @@ class Breaks:
 
 def say(body: dict[str, Any]) -> Said:
     messages = body["messages"]
-    prompt = prompt_of(messages)
-    if prompt is not None:
-        behind = messages[prompt[0] + 1 :]
-        return editor(prompt[1], prompt[2], sum(message["role"] == "assistant" for message in behind))
-    last = max(at for at, message in enumerate(messages) if message["role"] == "user")
-    behind = messages[last + 1 :]
-    outputs = [message["content"] for message in behind if message["role"] == "tool"]
     offered = {tool["function"]["name"]: tool["function"] for tool in body.get("tools", [])}
-    player = traveller if "get_weather" in offered else coder
-    return player(offered, outputs, sum(message["role"] == "assistant" for message in behind))
+    if "get_weather" in offered:
+        last = max(at for at, message in enumerate(messages) if message["role"] == "user")
+        behind = messages[last + 1 :]
+        outputs = [message["content"] for message in behind if message["role"] == "tool"]
+        return traveller(outputs, sum(message["role"] == "assistant" for message in behind))
+    found = prompt_of(messages)
+    if found is None or (not offered and not edits_by_blocks(body)):
+        return Said(text=["A title"])
+    at, task, path = found
+    behind = messages[at + 1 :]
+    # Of an answer that broke off Codex keeps the thought that was whole, and opencode the call, with this output.
+    said = sum(message["role"] == "assistant" and bool(message.get("content") or message.get("tool_calls")) for message in behind)
+    step = said - sum(message["role"] == "tool" and message["content"] == "Tool execution aborted" for message in behind)
+    player = coder if "exec_command" in offered else editor if offered else blocks
+    return player(offered, task, path, step)
 
 
 # --- what a strict engine refuses --------------------------------------------------
@@ -157,8 +195,8 @@ def say(body: dict[str, Any]) -> Said:
 PARAMETERS = {
     *("model", "messages", "stream", "stream_options", "tools", "tool_choice", "parallel_tool_calls", "temperature", "top_p"),
     *("max_completion_tokens", "max_tokens", "reasoning_effort", "user", "response_format"),
-    # Codex sends it, and the Responses API does not name it.
-    "client_metadata",
+    # Codex sends the first, which the Responses API does not name, and pi the second.
+    *("client_metadata", "store"),
 }
 MEMBERS = {
     "system": {"role", "content"},
@@ -193,9 +231,12 @@ def mistakes_of(message: dict[str, Any], waiting: list[str], shape: str) -> Iter
         return
     allowed = MEMBERS[role] | ({REASONING_KEY[shape]} if role == "assistant" else set())
     yield from (f"unknown member {key}" for key in message.keys() - allowed)
+    content = message.get("content", "")
     # The official API has null there beside calls.
-    is_empty_call = message.get("content", "") is None and message.get("tool_calls")
-    if not isinstance(message.get("content", ""), str) and not is_empty_call:
+    is_empty_call = content is None and message.get("tool_calls")
+    # Clients of chat may send parts, and samewire leaves them as they are. Those of one text every engine reads.
+    is_text = role == "user" and isinstance(content, list) and all(part.keys() == {"type", "text"} for part in content)
+    if not isinstance(content, str) and not is_empty_call and not is_text:
         yield "content is not a string"
     if role == "tool" and message["tool_call_id"] not in waiting:
         yield f"an output for {message['tool_call_id']}, which was not called"

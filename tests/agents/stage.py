@@ -1,6 +1,6 @@
 """Starts an engine of each shape and a proxy before it, runs agents against them, ends everything.
 
-    stage.py BINARY NODE [OPTION OF UNITTEST …]
+    stage.py BINARY NODE AIDER [OPTION OF UNITTEST …]
 
 The tests find them by environment; SHAPE is VLLM or SGLANG:
 
@@ -8,6 +8,9 @@ The tests find them by environment; SHAPE is VLLM or SGLANG:
     SAMEWIRE_SHAPE_SUMMARY    the same, of one that writes reasoning as a summary
     SAMEWIRE_SHAPE_REQUESTS   file of what the engine was asked
     SAMEWIRE_SHAPE_LOG        file of what the proxy says of it
+    SAMEWIRE_SHAPE_ENGINE     address of the engine, for a proxy of a test's own
+    SAMEWIRE_CONFIG           configuration with which agents find their models
+    SAMEWIRE_AIDER            Aider, if it is there
     SAMEWIRE_BIN              samewire
     SAMEWIRE_NODE             Node
     SAMEWIRE_SHAPES           for the suites in Python: of which shape the engines are that they ask
@@ -53,16 +56,17 @@ def servers(binary: str, environment: dict[str, str], logs: Path) -> Iterator[di
         server = start(name, binary, "serve", "--upstream", f"http://{upstream}", "--engine", engine, *listen, *more)
         return f"http://{server.address('proxy')}/v1"
 
-    found = {}
+    found = {"SAMEWIRE_CONFIG": str(patterns(logs))}
     try:
         for shape in SHAPES:
             requests = logs / f"agents-{shape}.requests"
             requests.write_text("")
             engine = start(f"agents-engine-{shape}", sys.executable, str(HERE / "model.py"), shape, str(requests)).address("engine")
             name = f"SAMEWIRE_{shape.upper()}"
-            found[name] = proxy(f"agents-proxy-{shape}", shape, engine, "--config", str(patterns(logs)))
+            found[name] = proxy(f"agents-proxy-{shape}", shape, engine, "--config", found["SAMEWIRE_CONFIG"])
             found[f"{name}_SUMMARY"] = proxy(f"agents-summary-{shape}", shape, engine, "--set", "responses_reasoning=summary")
             found[f"{name}_REQUESTS"] = str(requests)
+            found[f"{name}_ENGINE"] = engine
             found[f"{name}_LOG"] = str(logs / f"agents-proxy-{shape}.log")
         yield found
         stop(running)
@@ -89,7 +93,7 @@ def clean_environment(nowhere: str) -> dict[str, str]:
     return {**kept, **switches, **proxies, **local, "HOME": str(home)}
 
 
-def main(binary: str, node: str, *options: str) -> int:
+def main(binary: str, node: str, aider: str, *options: str) -> int:
     logs = Path.cwd() / "logs"
     logs.mkdir(exist_ok=True)
     # Bound and never listening: what is sent there is refused at once.
@@ -98,10 +102,11 @@ def main(binary: str, node: str, *options: str) -> int:
         clean = clean_environment(f"http://127.0.0.1:{nowhere.getsockname()[1]}")
         tests = sorted(str(path) for path in (HERE / "node").glob("*.test.mjs"))
         with servers(binary, clean, logs) as addresses:
-            environment = {**clean, **addresses, "SAMEWIRE_BIN": str(Path(binary).resolve()), "SAMEWIRE_NODE": node}
+            programs = {"SAMEWIRE_BIN": str(Path(binary).resolve()), "SAMEWIRE_NODE": node, "SAMEWIRE_AIDER": aider}
+            environment = {**clean, **addresses, **programs}
             python = [sys.executable, "-m", "unittest", "discover", "-s", str(HERE / "python"), *options]
             # A suite reads what its engine was asked: those of two shapes may run side by side, but not two of one shape.
-            name = "Claude Code, Codex, OpenAI Agents, LangChain"
+            name = "coding agents, OpenAI Agents, LangChain"
             results = [
                 suites({f"{name}: {shape}": (python, {**environment, "SAMEWIRE_SHAPES": shape}) for shape in SHAPES}),
                 suites({"AI SDK": ([node, "--test", "--test-reporter=spec", *tests], environment)}),

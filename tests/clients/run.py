@@ -70,8 +70,8 @@ class Server:
 
     def read(self) -> None:
         assert self.process.stderr is not None
-        with self.log.open("wb") as log:
-            for line in self.process.stderr:
+        with self.process.stderr as said, self.log.open("wb") as log:
+            for line in said:
                 log.write(line)
                 log.flush()
                 with contextlib.suppress(ValueError):

@@ -51,23 +51,22 @@ def usage(shape: str) -> dict[str, Any]:
     return {**USAGE, "prompt_tokens_details": {"cached_tokens": 8}, "reasoning_tokens": 5}
 
 
-def call_ids(shape: str, body: dict[str, Any], said: Said) -> list[str]:
-    """Ids are new in each answer."""
-    first = len(body["messages"])
+def call_ids(shape: str, said: Said) -> list[str]:
+    """Ids are new in each answer, also in the second one to the same request."""
     prefix = "chatcmpl-tool-" if shape == "vllm" else "call_"
-    return [f"{prefix}{first:04x}{at:04x}aaaabbbbccccdddd" for at in range(len(said.calls))]
+    return [f"{prefix}{next(COUNTER):024x}" for _ in said.calls]
 
 
 def arguments_of(call: tuple[str, dict[str, Any]]) -> str:
     return json.dumps(call[1], ensure_ascii=False)
 
 
-def deltas(shape: str, body: dict[str, Any], said: Said) -> Iterator[dict[str, Any]]:
+def deltas(shape: str, said: Said) -> Iterator[dict[str, Any]]:
     key = REASONING_KEY[shape]
     yield {"role": "assistant", "content": ""}
     yield from ({key: piece} for piece in said.reasoning)
     yield from ({"content": piece} for piece in said.text)
-    for at, (id, call) in enumerate(zip(call_ids(shape, body, said), said.calls)):
+    for at, (id, call) in enumerate(zip(call_ids(shape, said), said.calls)):
         head = {"index": at, "id": id, "type": "function", "function": {"name": call[0], "arguments": ""}}
         if shape == "vllm":
             yield {"tool_calls": [head]}
@@ -104,7 +103,7 @@ def streamed(shape: str, body: dict[str, Any], said: Said) -> Answer:
         head = {"id": id, "object": "chat.completion.chunk", "created": created, "model": body["model"]}
         frames.append(data({**head, "choices": choices, **more}))
 
-    for at, delta in enumerate(deltas(shape, body, said)):
+    for at, delta in enumerate(deltas(shape, said)):
         chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None, stop: None}], **counts(body, at))
     last = {"index": 0, "delta": {"content": ""}, "logprobs": None, "finish_reason": said.end(), stop: said.stopped_at}
     chunk([last], **counts(body, USAGE["completion_tokens"]))
@@ -116,7 +115,7 @@ def streamed(shape: str, body: dict[str, Any], said: Said) -> Answer:
 def complete(shape: str, body: dict[str, Any], said: Said) -> Answer:
     calls = [
         {"id": id, "type": "function", "function": {"name": call[0], "arguments": arguments_of(call)}}
-        for id, call in zip(call_ids(shape, body, said), said.calls)
+        for id, call in zip(call_ids(shape, said), said.calls)
     ]
     message = {"content": "".join(said.text) or None, REASONING_KEY[shape]: "".join(said.reasoning) or None, "tool_calls": calls}
     choice = scripted.answer_choice(message, finish=said.end())

@@ -24,7 +24,7 @@ pub(super) struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// Returns the variables of Claude Code (2.1.331).
+    /// Returns the variables of Claude Code (2.1.332).
     pub(super) fn claude(&self) -> String {
         let model = shell(self.model);
         let mut text = String::from("# Claude Code: source <(samewire env claude)\n");
@@ -57,7 +57,7 @@ impl Setup<'_> {
         text
     }
 
-    /// Returns the `config.toml` of the Codex CLI (0.169).
+    /// Returns the `config.toml` of the Codex CLI (0.171).
     pub(super) fn codex(&self) -> String {
         let mut text = format!("# Codex: ~/.codex/config.toml\n# {}\n", self.key_line());
         let _ = writeln!(text, "model = {}\nmodel_provider = \"samewire\"", quoted(self.model));
@@ -76,7 +76,7 @@ impl Setup<'_> {
         text
     }
 
-    /// Returns the `opencode.jsonc` of opencode.
+    /// Returns the `opencode.jsonc` of opencode (1.18).
     pub(super) fn opencode(&self) -> String {
         let limit = self.context.map_or_else(String::new, |context| {
             format!(", \"limit\": {{ \"context\": {context}, \"output\": {} }}", answer(context))
@@ -93,7 +93,7 @@ impl Setup<'_> {
         )
     }
 
-    /// Returns the `settings.json` of Qwen Code.
+    /// Returns the `settings.json` of Qwen Code (0.24).
     pub(super) fn qwen(&self) -> String {
         let limits = self.context.map_or_else(String::new, |context| {
             format!(

@@ -6,11 +6,18 @@ import asyncio
 import inspect
 import json
 import os
+import shlex
+import signal
 import subprocess
+import sys
 import time
 import unittest
 from pathlib import Path
 from typing import Any, Callable
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "clients"))
+
+from run import Failed, Server, stop  # noqa: E402
 
 SHAPES = os.environ["SAMEWIRE_SHAPES"].split()
 KEY = "sk-test"
@@ -22,12 +29,39 @@ ANSWER = "Outputs: Zürich: sunny; 12:00 in Europe/Zurich; Oslo: sunny."
 CALLS = [("get_weather", {"city": "Zürich"}), ("get_time", {"zone": "Europe/Zurich"}), ("get_weather", {"city": "Oslo"})]
 
 
+def setup(client: str, base: str) -> str:
+    command = [os.environ["SAMEWIRE_BIN"], "env", client, "--url", base, "--model", "local-coder"]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT).stdout
+
+
+def variables(text: str) -> dict[str, str]:
+    """What `samewire env` prints as variables."""
+    lines = [line.removeprefix("export ") for line in text.splitlines() if line.startswith("export ")]
+    return dict(shlex.split(line)[0].split("=", 1) for line in lines)
+
+
+def run_agent(command: list[str], seconds: float, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Runs a program that has children of its own, which hold its pipes open."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        err += f"\nnot finished after {seconds} s"
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
 class Engine:
     """One engine behind its proxy."""
 
     def __init__(self, shape: str) -> None:
         name = f"SAMEWIRE_{shape.upper()}"
         self.shape = shape
+        self.name = name
         self.base = os.environ[name]
         # Clients of Anthropic add the version to the path themselves.
         self.root = self.base.removesuffix("/v1")
@@ -40,8 +74,7 @@ class Engine:
 
     def setup(self, client: str) -> str:
         """What `samewire env` prints for a client."""
-        command = [os.environ["SAMEWIRE_BIN"], "env", client, "--url", self.base, "--model", "local-coder"]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT).stdout
+        return setup(client, self.base)
 
     def asked(self) -> list[dict[str, Any]]:
         """The bodies of the requests since this object was made."""
@@ -64,6 +97,41 @@ class Engine:
     def reasoning(self, body: dict[str, Any]) -> list[Any]:
         """What the assistant is said to have thought, message by message."""
         return [message.get(self.reasoning_key) for message in body["messages"] if message["role"] == "assistant"]
+
+
+class Samewire:
+    """A samewire of a test's own before an engine. It can restart, and finds again what it has stored."""
+
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        self.folder = folder
+        self.ends: list[str] = []
+        config = folder / "samewire.toml"
+        models = Path(os.environ["SAMEWIRE_CONFIG"]).read_text()
+        config.write_text(f'{models}[store]\nplace = "sqlite:{folder / "store.db"}"\n')
+        upstream = f"http://{os.environ[f'{engine.name}_ENGINE']}"
+        self.command = [os.environ["SAMEWIRE_BIN"], "serve", "--upstream", upstream, "--engine", engine.shape]
+        self.command += ["--config", str(config), "--admin-listen", "127.0.0.1:0", "--insecure-no-auth"]
+        self.address = self.start("127.0.0.1:0")
+
+    def start(self, listen: str) -> str:
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("SAMEWIRE_")}
+        self.server = Server("samewire", [*self.command, "--listen", listen], clean, self.folder / "samewire.log")
+        try:
+            return self.server.address("proxy")
+        except Failed:
+            self.server.kill()
+            raise
+
+    def stop(self) -> None:
+        """Ends it the polite way, and notes how each request has ended."""
+        stop([self.server])
+        self.server.kill()
+        lines = map(json.loads, self.server.log.read_text().splitlines())
+        self.ends += [line["end"] for line in lines if line.get("message") == "request"]
+
+    def restart(self) -> None:
+        self.stop()
+        self.start(self.address)
 
 
 def each_shape(test: Callable[[Any, Engine], Any]) -> Callable[[unittest.TestCase], None]:

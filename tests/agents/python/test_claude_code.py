@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import signal
-import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
 
-from ground import KEY, THOUGHT, Engine, each_shape
+from ground import KEY, THOUGHT, Engine, each_shape, run_agent, variables
 
 CLAUDE = Path.cwd() / "node_modules" / ".bin" / "claude"
 SECONDS = 60
@@ -55,25 +52,10 @@ class Workplace:
         usual = ("--output-format", form, "--verbose", "--dangerously-skip-permissions")
         if form == "json":
             usual = tuple(option for option in usual if option != "--verbose")
-        process = subprocess.Popen(
-            [str(CLAUDE), "-p", prompt, *usual, *options],
-            cwd=self.work,
-            env={**self.environment, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            output, complaints = process.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, complaints = process.communicate()
-            raise AssertionError(f"not finished after {SECONDS} s\n{output[-3000:]}{complaints[-1000:]}") from None
-        if not output:
-            raise AssertionError(f"it printed nothing\n{complaints[-3000:]}")
-        return Run(output, process.returncode)
+        run = run_agent([str(CLAUDE), "-p", prompt, *usual, *options], SECONDS, self.work, {**self.environment, **environment})
+        if run.returncode < 0 or not run.stdout:
+            raise AssertionError(f"it has not come to its end\n{run.stdout[-3000:]}{run.stderr[-3000:]}")
+        return Run(run.stdout, run.returncode)
 
     def edit(self, **more: str) -> Run:
         return self.run(f"Edit {self.notes}.", **more)
@@ -109,9 +91,7 @@ class ClaudeCode(unittest.TestCase):
     @each_shape
     def test_samewire_tells_it_the_model(self, engine: Engine) -> None:
         """With what `samewire env` prints it knows the model's name and context."""
-        lines = [line.removeprefix("export ") for line in engine.setup("claude").splitlines() if line.startswith("export ")]
-        told = dict(shlex.split(line)[0].split("=", 1) for line in lines)
-        told["ANTHROPIC_AUTH_TOKEN"] = KEY
+        told = {**variables(engine.setup("claude")), "ANTHROPIC_AUTH_TOKEN": KEY}
         run = Workplace(self, engine).edit(**told)
         self.finished(run)
         self.assertEqual({model: usage["contextWindow"] for model, usage in run.result["modelUsage"].items()}, {"local-coder": 100000})

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
 
-from ground import KEY, THOUGHT, Engine, each_shape
+from ground import KEY, THOUGHT, Engine, each_shape, run_agent
 
 CODEX = Path.cwd() / "node_modules" / "@openai" / "codex" / "bin" / "codex.js"
 SECONDS = 60
@@ -63,20 +62,9 @@ class Workplace:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [os.environ["SAMEWIRE_NODE"], str(CODEX), "exec", *arguments, "--json", "--skip-git-repo-check"]
-        command += ["--dangerously-bypass-approvals-and-sandbox", "Edit the file, please."]
+        command += ["--dangerously-bypass-approvals-and-sandbox", f"Edit {self.notes}."]
         environment = {**os.environ, "CODEX_HOME": str(self.home), "SAMEWIRE_KEY": KEY}
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(
-            command, cwd=self.work, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-        )
-        try:
-            out, err = process.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            # Its own children hold the pipes open.
-            os.killpg(process.pid, signal.SIGKILL)
-            out, err = process.communicate()
-            err += f"\nnot finished after {SECONDS} s"
-        return subprocess.CompletedProcess(command, process.returncode, out, err)
+        return run_agent(command, SECONDS, self.work, environment)
 
 
 def events(run: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
@@ -109,7 +97,7 @@ class Codex(unittest.TestCase):
         place = Workplace(self, engine, "local-coder")
         run = place.run()
         self.fine(run)
-        self.assertEqual(place.notes.read_text(), 'first\nedited: "Zürich" done\n')
+        self.assertEqual(place.notes.read_text(), 'first\nedited: "Zürich" \\ done\n')
         asked = engine.asked()
         self.assertEqual(len(asked), 4)
         self.assertLessEqual({"exec_command", "multi_agent_v1__close_agent"}, tool_names(asked[0]))
@@ -173,7 +161,7 @@ class Codex(unittest.TestCase):
     @each_shape
     def test_over_a_websocket(self, engine: Engine) -> None:
         """It says what is new and no more, stores nothing, and the engine hears all of it."""
-        models = {"local-coder": 'first\nedited: "Zürich" done\n', "gpt-5.5": 'first\nedited: "Zürich" \\ done\n'}
+        models = {"local-coder": 'first\nedited: "Zürich" \\ done\n', "gpt-5.5": 'first\nedited: "Zürich" \\ done\n'}
         for model, edited in models.items():
             with self.subTest(model=model):
                 engine = Engine(engine.shape)
