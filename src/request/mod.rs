@@ -14,6 +14,7 @@ pub mod form;
 mod key_set;
 mod media;
 pub mod messages;
+pub(crate) mod named_files;
 mod object;
 mod offered_tools;
 mod parts;

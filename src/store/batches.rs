@@ -17,6 +17,8 @@ pub enum FilePurpose {
     Batch = 0,
     /// Output of a batch.
     BatchOutput = 1,
+    /// Text for the parts of messages, uploaded by a client.
+    UserData = 2,
 }
 
 impl FilePurpose {
@@ -25,11 +27,16 @@ impl FilePurpose {
         match self {
             Self::Batch => "batch",
             Self::BatchOutput => "batch_output",
+            Self::UserData => "user_data",
         }
     }
 
     pub(super) fn of(number: i64) -> Self {
-        if number == 0 { Self::Batch } else { Self::BatchOutput }
+        match number {
+            0 => Self::Batch,
+            2 => Self::UserData,
+            _ => Self::BatchOutput,
+        }
     }
 }
 

@@ -256,6 +256,7 @@ impl Validate for BatchStep {
 }
 
 impl Validate for FileLimits {}
+impl Validate for FilePurpose {}
 impl Validate for Events {}
 impl Validate for Option<u64> {}
 impl Validate for u64 {}
@@ -393,7 +394,7 @@ operations! {
     /// repeated. Fails with `Full` at a limit.
     write append_chunk(key: Key, chunk: Chunk, limits: FileLimits, now: Millis) -> ();
     /// Finishes a file, which clients see from now on until it expires.
-    write finish_file(key: Key, expires: Millis) -> ();
+    write finish_file(key: Key, purpose: FilePurpose, expires: Millis) -> ();
     /// Returns a finished file, without its content.
     read file(key: Key, now: Millis) -> StoredFile;
     /// Returns the tenant's finished files.

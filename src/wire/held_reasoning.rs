@@ -1,5 +1,5 @@
 //! Reasoning of a stream whose request has switched thinking off. A parser of the engine that takes the prompt for an
-//! open block files the whole answer as reasoning (wire-format 2.3 rule 12).
+//! open block files the whole answer as reasoning (wire-format 2.4).
 //!
 //! Takes: the events of a decoder. Gives: the same, except that reasoning becomes content where the answer had
 //! nothing else and the model stopped by itself. Remembers: the reasoning of each choice until that is known. Never:

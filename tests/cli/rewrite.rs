@@ -339,7 +339,16 @@ fn whole_chat_answer_becomes_a_response() {
     let request = folder.file("request.json", &vector["request"].to_string());
     let now = vector["options"]["test_now"].to_string();
     let mut command = rewrite(&["--api", "chat", "--to", "responses", "--request", &request]);
-    command.args(["--engine", "vllm", "--ids", "counter", "--now", &now]);
+    command.args([
+        "--engine",
+        "vllm",
+        "--ids",
+        "counter",
+        "--now",
+        &now,
+        "--set",
+        "responses_reasoning=content",
+    ]);
     let (code, out, told) = run(&mut command, vector["input"].as_str().unwrap().as_bytes());
     assert_eq!((code, out), (0, expected(name, &vector).1), "{told}");
     let (code, out, _) =

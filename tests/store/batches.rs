@@ -31,7 +31,7 @@ fn chunk(place: u64, first: u64, body: &str) -> Chunk {
 async fn file(store: &Store, key: &Key, body: &str) -> Result<(), Error> {
     store.create_file(NewFile { key: key.clone(), name: "in".into() }, LIMITS, NOW).await?;
     store.append_chunk(key.clone(), chunk(0, 0, body), LIMITS, NOW).await?;
-    store.finish_file(key.clone(), NOW + WINDOW).await
+    store.finish_file(key.clone(), FilePurpose::Batch, NOW + WINDOW).await
 }
 
 fn batch(id: &str) -> NewBatch {
@@ -78,7 +78,7 @@ async fn a_file_is_seen_once_it_is_whole(store: &Store) {
     }
     assert_eq!(store.append_chunk(name.clone(), chunk(2, 2, "c\n"), LIMITS, NOW).await, Err(Error::Conflict));
     store.append_chunk(name.clone(), chunk(1, 2, "c\nd"), LIMITS, NOW).await.unwrap();
-    store.finish_file(name.clone(), NOW + 10).await.unwrap();
+    store.finish_file(name.clone(), FilePurpose::Batch, NOW + 10).await.unwrap();
     let seen = store.file(name.clone(), NOW).await.unwrap();
     assert_eq!((seen.bytes, seen.lines, seen.chunks, seen.purpose), (7, 4, 2, FilePurpose::Batch));
     assert_eq!(store.append_chunk(name.clone(), chunk(2, 4, "e\n"), LIMITS, NOW).await, Err(Error::Conflict));
@@ -116,7 +116,7 @@ async fn lists_have_pages(store: &Store) {
     for (age, id) in ["c", "a", "b"].into_iter().enumerate() {
         let now = NOW + age as u64;
         store.create_file(NewFile { key: key(id), name: "in".into() }, LIMITS, now).await.unwrap();
-        store.finish_file(key(id), NOW + WINDOW).await.unwrap();
+        store.finish_file(key(id), FilePurpose::Batch, NOW + WINDOW).await.unwrap();
     }
     let ids = async |ask: ListRequest| {
         let found = store.files("tenant".into(), ask, NOW).await;

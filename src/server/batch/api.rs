@@ -129,6 +129,7 @@ pub(super) fn list_request(
             ("order", _) => return Err(invalid("order", "it must be asc or desc")),
             ("purpose", "batch") => ask.purpose = Some(FilePurpose::Batch),
             ("purpose", "batch_output") => ask.purpose = Some(FilePurpose::BatchOutput),
+            ("purpose", "user_data") => ask.purpose = Some(FilePurpose::UserData),
             ("purpose", _) => return Err(at_limit("Only files for batches are kept here.".to_owned())),
             _ => {}
         }

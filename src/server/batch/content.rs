@@ -3,7 +3,7 @@
 use crate::server::admit::body::{AbortedBody, Body};
 use crate::server::admit::headers::Success;
 use crate::server::context::RequestContext;
-use crate::store::{Key, Store};
+use crate::store::{Error, Key, Store};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use futures::Stream;
@@ -45,22 +45,23 @@ fn content(
         let (store, key) = (Arc::clone(&store), key.clone());
         async move {
             let from: u64 = next.filter(|next| *next < chunks)?;
-            let read = store.chunks(key.clone(), from, READ).await;
-            let is_whole = |read: &Vec<crate::store::Chunk>| {
-                !read.is_empty() && read.iter().zip(from..).all(|(chunk, place)| chunk.place == place)
-            };
-            match read {
-                Ok(read) if is_whole(&read) => {
-                    let next = from + read.len() as u64;
-                    let text: String = read.iter().map(|chunk| &*chunk.body).collect();
-                    Some((Ok(Frame::data(text.into())), Some(next)))
-                }
-                read => {
-                    let error = read.err().map(|error| error.to_string());
-                    tracing::warn!(file = &*key.id, error, "the content of a file cannot be read on");
+            match read_from(&store, &key, from).await {
+                Ok((text, next)) => Some((Ok(Frame::data(text.into())), Some(next))),
+                Err(error) => {
+                    tracing::warn!(file = &*key.id, %error, "the content of a file cannot be read on");
                     Some((Err(AbortedBody), None))
                 }
             }
         }
     })
+}
+
+/// Returns the text of some chunks of a file from `place` on, and the place of the next. Fails if one is missing.
+pub(super) async fn read_from(store: &Store, key: &Key, place: u64) -> Result<(String, u64), Error> {
+    let read = store.chunks(key.clone(), place, READ).await?;
+    if read.is_empty() || read.iter().zip(place..).any(|(chunk, place)| chunk.place != place) {
+        return Err(Error::NotFound);
+    }
+    let text = read.iter().map(|chunk| &*chunk.body).collect();
+    Ok((text, place + read.len() as u64))
 }

@@ -17,6 +17,7 @@ mod facts;
 mod files;
 pub(super) mod identity;
 mod line;
+mod named_files;
 mod queue;
 mod reader;
 pub(super) mod registry;

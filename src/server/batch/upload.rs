@@ -228,8 +228,7 @@ impl Upload<'_> {
         let bytes = self.pending.split_to(length);
         let text = simdutf8::basic::from_utf8(&bytes).ok().filter(|text| !text.contains('\0'));
         let Some(text) = text else {
-            let message =
-                format!("The file must be JSON Lines in UTF-8; what follows line {} is not.", self.lines);
+            let message = format!("The file must be text in UTF-8; what follows line {} is not.", self.lines);
             return Err(at_limit(message).with_param("file"));
         };
         let unfinished = u64::from(!text.ends_with('\n'));
@@ -252,13 +251,12 @@ impl Upload<'_> {
 
     /// Checks the fields and makes the file visible. Returns it.
     async fn finish(&mut self) -> Result<StoredFile, Failure> {
-        match self.fields.purpose.as_deref() {
+        let purpose = match self.fields.purpose.as_deref() {
             None => return Err(crate::request::missing("purpose")),
-            Some("batch") => {}
-            Some(_) => {
-                return Err(invalid("purpose", "only files for batches are kept here: it must be batch"));
-            }
-        }
+            Some("batch") => FilePurpose::Batch,
+            Some("user_data") => FilePurpose::UserData,
+            Some(_) => return Err(invalid("purpose", "it must be batch or user_data")),
+        };
         let kept = *self.context.app.config.batch.retention;
         let kept = match (&self.fields.anchor, &self.fields.seconds) {
             (None, None) => kept,
@@ -277,11 +275,11 @@ impl Upload<'_> {
         }
         let kept = u64::try_from(kept.as_millis()).unwrap_or(u64::MAX);
         let expires = self.context.app.store_handle.now().saturating_add(kept);
-        let finished = self.store.finish_file(self.key.clone(), expires).await;
+        let finished = self.store.finish_file(self.key.clone(), purpose, expires).await;
         finished.map_err(|error| self.failure(&error))?;
         Ok(StoredFile {
             key: self.key.clone(),
-            purpose: FilePurpose::Batch,
+            purpose,
             name,
             created,
             expires,

@@ -32,6 +32,7 @@ pub(in crate::server) async fn answer(
     let body = context.body(body, limit).await?;
     let start = Instant::now();
     let mut model = context.family.deployment(head);
+    let body = context.with_files(body, &head.headers).await?;
     let body = context.with_defaults(body, &mut model, &head.headers).await?;
     let rules = Arc::clone(context.rules());
     let mut ask =

@@ -148,6 +148,7 @@ impl RequestContext {
         let since = Instant::now();
         let app = Arc::clone(&self.app);
         let mut given = self.family.deployment(head);
+        let body = self.with_files(body, &head.headers).await?;
         let body = self.with_defaults(body, &mut given, &head.headers).await?;
         let named = if app.pool.needs_model() && given.is_none() { named_model(&body) } else { None };
         if app.pool.needs_model() && given.is_none() && named.is_none() {

@@ -119,10 +119,16 @@ impl Memory {
         Ok(())
     }
 
-    pub(in crate::store) fn finish_file(&mut self, key: &Key, expires: &Millis) -> Result<(), Error> {
+    pub(in crate::store) fn finish_file(
+        &mut self,
+        key: &Key,
+        purpose: &FilePurpose,
+        expires: &Millis,
+    ) -> Result<(), Error> {
         let row = self.batches.files.get_mut(key).filter(|row| row.state != FileState::Deleted);
         let row = row.ok_or(Error::NotFound)?;
         row.state = FileState::Ready;
+        row.file.purpose = *purpose;
         row.file.expires = *expires;
         Ok(())
     }
@@ -305,7 +311,8 @@ impl Memory {
         let is_over = step.status.is_terminal();
         let gone = if is_over { step.gone } else { Millis::MAX };
         for id in [&found.output, &found.errors].into_iter().filter(|_| is_over) {
-            let _ = self.finish_file(&Key { tenant: key.tenant.clone(), id: id.clone() }, &step.files_gone);
+            let key = Key { tenant: key.tenant.clone(), id: id.clone() };
+            let _ = self.finish_file(&key, &FilePurpose::BatchOutput, &step.files_gone);
         }
         let row = self.batch_row(key, *now)?;
         row.gone = gone;

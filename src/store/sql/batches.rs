@@ -2,7 +2,9 @@
 
 use super::files::{after, append_results, complete};
 use super::{Row, Sql, SqlValue};
-use crate::store::batches::{Batch, BatchStatus, BatchStep, FileLimits, ListRequest, NewBatch, OwnedBatch};
+use crate::store::batches::{
+    Batch, BatchStatus, BatchStep, FileLimits, FilePurpose, ListRequest, NewBatch, OwnedBatch,
+};
 use crate::store::record::{Error, Key, Millis};
 use std::sync::Arc;
 
@@ -196,7 +198,7 @@ pub(in crate::store) async fn advance_batch<S: Sql>(
     s.later(sql, &values).await?;
     if step.status.is_terminal() {
         for id in [&found.output, &found.errors] {
-            complete(s, &file(id), step.files_gone).await?;
+            complete(s, &file(id), FilePurpose::BatchOutput, step.files_gone).await?;
         }
     }
     Ok(())

@@ -156,17 +156,25 @@ pub(super) async fn append_results<S: Sql>(
 }
 
 /// Makes a file visible, if it is there and was not before.
-pub(super) async fn complete<S: Sql>(s: &mut S, key: &Key, expires: Millis) -> Result<u64, Error> {
-    let sql = "UPDATE samewire_files SET state = 1, expires = $1 WHERE tenant = $2 AND id = $3 AND state < 2";
-    s.execute(sql, &[expires.into(), (&key.tenant).into(), (&key.id).into()]).await
+pub(super) async fn complete<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    purpose: FilePurpose,
+    expires: Millis,
+) -> Result<u64, Error> {
+    let sql = "UPDATE samewire_files SET state = 1, expires = $1, purpose = $2 \
+               WHERE tenant = $3 AND id = $4 AND state < 2";
+    let values = [expires.into(), (purpose as u64).into(), (&key.tenant).into(), (&key.id).into()];
+    s.execute(sql, &values).await
 }
 
 pub(in crate::store) async fn finish_file<S: Sql>(
     s: &mut S,
     key: &Key,
+    purpose: &FilePurpose,
     expires: &Millis,
 ) -> Result<(), Error> {
-    if complete(s, key, *expires).await? == 0 { Err(Error::NotFound) } else { Ok(()) }
+    if complete(s, key, *purpose, *expires).await? == 0 { Err(Error::NotFound) } else { Ok(()) }
 }
 
 pub(in crate::store) async fn file<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<StoredFile, Error> {
@@ -207,6 +215,7 @@ pub(in crate::store) async fn files<S: Sql>(
     let purpose = match ask.purpose {
         Some(FilePurpose::Batch) => " AND purpose = 0",
         Some(FilePurpose::BatchOutput) => " AND purpose = 1",
+        Some(FilePurpose::UserData) => " AND purpose = 2",
         None => "",
     };
     let order = if ask.descending { "DESC" } else { "ASC" };

@@ -1,7 +1,8 @@
 //! Uploads, lists and deletions of files, and their limits.
 
 use super::{batches, content, create, echo, failure, form, line, object, upload, uploaded, world};
-use crate::sim::{Client, CloseKind, Engine, Request, Script, World};
+use crate::sim::{Attempt, Client, CloseKind, Engine, Request, Script, World};
+use serde_json::{Value, json};
 
 #[tokio::test]
 async fn fault_o31_what_cannot_be_kept_is_refused_and_nothing_stays() {
@@ -63,6 +64,59 @@ async fn fault_o31_what_cannot_be_kept_is_refused_and_nothing_stays() {
     world.end().await;
 }
 
+/// A file that the part of a message names by its id is text for the engine, in a stored conversation after its
+/// deletion, too.
+#[tokio::test]
+async fn files_are_named_in_messages() {
+    let engine = Engine::answering(|attempt: &Attempt| {
+        let body: Value = serde_json::from_slice(&attempt.body).expect("JSON");
+        let said = body["messages"].to_string();
+        let text = serde_json::to_string(&said).expect("JSON");
+        Script::new().json("200 OK", &format!(
+            r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":{text}}},"finish_reason":"stop"}}]}}"#
+        ))
+    })
+    .await;
+    let world = World::start(engine, batches("").config("[limits]\nmax_body_bytes = 1048576")).await;
+    let of = |purpose: &str, content: &str| {
+        form(&format!(
+            "--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\n{purpose}\r\n--b\r\n\
+             Content-Disposition: form-data; name=\"file\"; filename=\"notes.md\"\r\n\r\n{content}\r\n--b--\r\n"
+        ))
+    };
+    let file = object(world.proxy(), of("user_data", "Buy milk.\n")).await;
+    assert_eq!((&file["purpose"], &file["filename"]), (&json!("user_data"), &json!("notes.md")));
+    let listed = object(world.proxy(), Request::get("/v1/files?purpose=user_data")).await;
+    assert_eq!(listed["data"], json!([file]));
+    let id = file["id"].as_str().unwrap();
+    let said = |id: &str| json!([{"role": "user", "content": [{"type": "file", "file": {"file_id": id}}]}]);
+    let chat = async |id: &str| {
+        let body = json!({"model": "m", "messages": said(id)});
+        world.ask(&Request::post("/v1/chat/completions", body.to_string())).await
+    };
+    let answer: Value = serde_json::from_str(chat(id).await.text()).unwrap();
+    let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
+    assert_eq!(text, r#"[{"content":[{"text":"notes.md\nBuy milk.\n","type":"text"}],"role":"user"}]"#);
+
+    let input = json!([{"role": "user", "content": [{"type": "input_file", "file_id": id}]}]);
+    let first = json!({"model": "m", "input": input}).to_string();
+    let first = object(world.proxy(), Request::post("/v1/responses", first)).await;
+    object(world.proxy(), Request::new("DELETE", &format!("/v1/files/{id}"))).await;
+    let next = json!({"model": "m", "input": "And?", "previous_response_id": first["id"]}).to_string();
+    let next = object(world.proxy(), Request::post("/v1/responses", next)).await;
+    let text = next["output"][0]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("notes.md\\nBuy milk."), "{text}");
+
+    // What is not known stays, and is the engine's: it takes no ids.
+    for unknown in [id, "file-of-another"] {
+        assert_eq!(failure(&chat(unknown).await), (400, Some("messages[0].content[0].type".to_owned())));
+    }
+    let large = object(world.proxy(), of("user_data", &"x\n".repeat(500_000))).await;
+    assert_eq!(failure(&chat(large["id"].as_str().unwrap()).await), (413, Some("file_id".to_owned())));
+    assert_eq!(failure(&world.ask(&create(large["id"].as_str().unwrap(), "/v1/responses")).await).0, 400);
+    world.end().await;
+}
+
 #[tokio::test]
 async fn fault_o31_a_client_that_leaves_has_uploaded_nothing() {
     let world = world(Engine::answering(echo).await, "").await;
@@ -93,7 +147,7 @@ async fn files_and_batches_are_listed_in_pages() {
     assert_eq!((&rest["data"][0]["id"], &rest["has_more"]), (&files[2].as_str().into(), &false.into()));
     assert_eq!(rest["first_id"], rest["last_id"]);
     let none = object(proxy, Request::get("/v1/files?purpose=batch_output")).await;
-    assert_eq!(none["first_id"], serde_json::Value::Null);
+    assert_eq!(none["first_id"], Value::Null);
     for query in ["limit=0", "limit=x", "order=up", "purpose=vision"] {
         assert_eq!(world.ask(&Request::get(&format!("/v1/files?{query}"))).await.head.status, 400, "{query}");
     }
@@ -159,7 +213,7 @@ async fn fault_o31_a_batch_that_ends_without_room_names_no_file() {
     crate::sim::until("there is no room", crate::sim::PATIENCE, is_told).await;
     object(proxy, Request::post(&format!("/v1/batches/{id}/cancel"), "")).await;
     let over = super::ended(proxy, &id).await;
-    assert_eq!((&over["status"], &over["output_file_id"]), (&"cancelled".into(), &serde_json::Value::Null));
+    assert_eq!((&over["status"], &over["output_file_id"]), (&"cancelled".into(), &Value::Null));
     assert_eq!(over["request_counts"], super::json(r#"{"total":1,"completed":0,"failed":0}"#), "{over}");
     world.end().await;
 }
