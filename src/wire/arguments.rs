@@ -94,19 +94,27 @@ impl Arguments {
     /// first value.
     pub(super) fn read(&mut self, piece: &Text<'_>) -> Option<usize> {
         let (mut at, mut end) = (0, 0);
-        let mut passes = false;
         piece.each_ascii(|byte| {
             if self.stage != JsonState::Complete {
                 self.step(byte);
                 end = at + 1;
-            } else if !self.has_second && !passes && !is_space(byte) {
+            } else if !self.has_second && !self.has_trailing_text && !is_space(byte) {
                 self.has_second = byte.is_ascii_digit() || b"{[\"-tfn".contains(&byte);
-                passes = !self.has_second;
-                self.has_trailing_text |= passes;
+                self.has_trailing_text = !self.has_second;
             }
             at += 1;
         });
         self.has_second.then_some(end)
+    }
+
+    /// Reads a text up to the end of the first object or array. Returns the number of bytes up to there; `None` if the
+    /// text does not close it.
+    pub(super) fn read_value(&mut self, text: &str) -> Option<usize> {
+        let mut bytes = text.bytes().enumerate();
+        bytes.find_map(|(at, byte)| {
+            self.step(byte);
+            self.is_closed().then_some(at + 1)
+        })
     }
 
     /// Returns true if the text so far is one complete JSON value, followed by nothing but white space.

@@ -38,6 +38,7 @@ mod output;
 pub(crate) mod overflow;
 mod parse;
 mod refusal;
+mod repair;
 mod rewriter;
 pub mod rule;
 #[cfg(test)]

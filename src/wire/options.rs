@@ -121,6 +121,17 @@ choice! {
     }
 }
 choice! {
+    /// Repair of a tool call's arguments that are no JSON (2.5 rule 15).
+    RepairArguments {
+        /// No repair: arguments pass as the model wrote them.
+        #[default] Off = "off",
+        /// Markup after a complete value is dropped, such as `</tool_call>`.
+        Tail = "tail",
+        /// The same, and a fixed list of mistakes in the value is corrected, for which the value is held to its end.
+        Json = "json",
+    }
+}
+choice! {
     /// Treatment of usage that the engine sends on every chunk (2.8).
     ContinuousUsage {
         /// Removed from all other frames; only the usage frame has it.
@@ -449,6 +460,8 @@ pub struct Options {
     pub unknown_fields: UnknownFields,
     /// Treatment of the ids that engines give to tool calls.
     pub tool_call_ids: ToolCallIds,
+    /// Repair of a tool call's arguments that are no JSON.
+    pub repair_arguments: RepairArguments,
     /// Model name in answers: `upstream`, `requested`, or a fixed name that every answer carries.
     pub model_name: String,
     /// Treatment of usage that the engine sends on every chunk.
@@ -510,6 +523,7 @@ impl Default for Options {
             stop_details: false,
             unknown_fields: UnknownFields::default(),
             tool_call_ids: ToolCallIds::default(),
+            repair_arguments: RepairArguments::default(),
             model_name: "upstream".to_owned(),
             continuous_usage: ContinuousUsage::default(),
             force_usage: false,

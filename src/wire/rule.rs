@@ -89,6 +89,18 @@ rules! {
     ToolArguments = "tool_arguments",
     /// A tool call's arguments are no JSON; they pass as the model wrote them (2.5 rule 14).
     ToolArgumentsInvalid = "tool_arguments_invalid",
+    /// Markup after a tool call's arguments was dropped (`repair_arguments`).
+    ToolArgumentsTail = "tool_arguments_tail",
+    /// A comma before a closing bracket was dropped from a tool call's arguments (`repair_arguments`).
+    ToolArgumentsComma = "tool_arguments_comma",
+    /// Strings in single quotes in a tool call's arguments got double ones (`repair_arguments`).
+    ToolArgumentsQuotes = "tool_arguments_quotes",
+    /// `True`, `False` or `None` in a tool call's arguments became JSON (`repair_arguments`).
+    ToolArgumentsWords = "tool_arguments_words",
+    /// Closing brackets missing at the end of a tool call's arguments were added (`repair_arguments`).
+    ToolArgumentsBrackets = "tool_arguments_brackets",
+    /// Line breaks and other control characters in strings of a tool call's arguments were escaped (`repair_arguments`).
+    ToolArgumentsControls = "tool_arguments_controls",
     /// A tool call's name has markup in it, such as `</think>`; it passes as it is (2.5 rule 14).
     ToolNameMarkup = "tool_name_markup",
     /// A tool call's name is that of no tool in the request; it passes as it is (2.5 rule 14).

@@ -601,6 +601,47 @@ fn before_and_after_are_those_of_the_frames() {
     }
 }
 
+/// Each repair of arguments is told under its rule, in streams and in whole answers.
+#[test]
+fn repairs_of_arguments_are_explained() {
+    let call = |arguments: &str| {
+        let arguments = Value::from(arguments);
+        format!(
+            r#"{{"tool_calls":[{{"index":0,"id":"call_a","type":"function","function":{{"name":"f","arguments":{arguments}}}}}]}}"#
+        )
+    };
+    let frame = |inner: &str| {
+        format!(
+            r#"{{"id":"chatcmpl-a","object":"chat.completion.chunk","created":1,"model":"m","choices":[{{"index":0,{inner}}}]}}"#
+        )
+    };
+    let stream = |arguments: &str| {
+        let delta = frame(&format!(r#""delta":{},"finish_reason":null"#, call(arguments)));
+        let finish = frame(r#""delta":{},"finish_reason":"tool_calls""#);
+        format!("data: {delta}\n\ndata: {finish}\n\ndata: [DONE]\n\n")
+    };
+    let whole =
+        |arguments: &str| frame(&format!(r#""message":{},"finish_reason":"tool_calls""#, call(arguments)));
+    for (arguments, rules, balance) in [
+        (
+            r#"{"a":1}</tool_call>"#,
+            &["tool_arguments_tail"][..],
+            "12 characters were marks of reasoning and calls",
+        ),
+        ("{'a': True}", &["tool_arguments_quotes", "tool_arguments_words"], "no text was lost"),
+        (r#"{"a":[1"#, &["tool_arguments_brackets"], "no text was lost"),
+    ] {
+        for input in [stream(arguments), whole(arguments)] {
+            let (code, _, told) =
+                run(&mut rewrite(&["--explain", "--set", "repair_arguments=json"]), input.as_bytes());
+            assert_eq!(code, 0, "{told}");
+            for part in rules.iter().copied().chain([balance]) {
+                assert!(told.contains(part), "{part}: {told}");
+            }
+        }
+    }
+}
+
 /// The verdict names engine flags that would help, and the error that clients get for a broken answer.
 #[test]
 fn the_verdict_names_what_would_help() {

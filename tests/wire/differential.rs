@@ -7,6 +7,7 @@ use crate::random::library_case;
 use crate::seeded::seeded;
 use crate::slow;
 use proptest::prelude::*;
+use serde_json::{Value, json};
 
 #[test]
 fn fixtures_and_vectors() {
@@ -74,11 +75,88 @@ fn like_chunks() -> impl Strategy<Value = slow::Case> {
         slow::Case {
             client_api: api.to_owned(),
             upstream_api: api.to_owned(),
-            request: serde_json::json!({"model": "m", "stream": true, "n": 2}),
-            options: serde_json::json!({"unknown_fields": unknown, "reasoning_field": field}),
+            request: json!({"model": "m", "stream": true, "n": 2}),
+            options: json!({"unknown_fields": unknown, "reasoning_field": field}),
             upstream_status: 200,
             upstream_headers: [("content-type".to_owned(), "text/event-stream".to_owned())].into(),
             input,
+            eof_reset: false,
+            now: 1_760_000_000,
+        }
+    })
+}
+
+/// Returns a chunk, or a whole body, of an engine with this choice.
+fn object(choice: &Value, usage: Option<u8>) -> String {
+    let usage = usage
+        .map(|tokens| json!({"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": 1 + tokens}));
+    let choices = if choice.is_null() { json!([]) } else { json!([choice]) };
+    json!({"id": "a", "created": 1, "model": "m", "choices": choices, "usage": usage}).to_string()
+}
+
+/// Calls with arguments that are mostly no JSON, in one piece or several, mixed with each other or with text, in an
+/// answer that ends, is cut or breaks off.
+fn garbled_calls() -> impl Strategy<Value = slow::Case> {
+    let call = (slow::random::garbled(), proptest::collection::vec(any::<proptest::sample::Index>(), 0..4));
+    let calls = proptest::collection::vec(call, 1..4);
+    let repair = proptest::sample::select(vec!["off", "tail", "json"]);
+    let finish = proptest::sample::select(vec!["tool_calls", "stop", "length", ""]);
+    (calls, repair, finish, 0..64_u8).prop_map(|(calls, repair, finish, how)| {
+        let [whole, streams, mixed, with_text, at_limit, late_name] =
+            [0, 1, 2, 3, 4, 5].map(|bit| how >> bit & 1 == 1);
+        let entry = |at: usize, function: Value| json!({"index": at, "function": function});
+        let usage = Some(if at_limit { 9 } else { 5 });
+        let input = if whole {
+            let entry = |(at, (arguments, _)): (usize, &(String, Vec<_>))| {
+                entry(at, json!({"name": "f", "arguments": arguments}))
+            };
+            let entries: Vec<_> = calls.iter().enumerate().map(entry).collect();
+            let message = json!({"role": "assistant", "content": null, "tool_calls": entries});
+            object(&json!({"index": 0, "message": message, "finish_reason": finish}), usage)
+        } else {
+            let choice =
+                |delta: Value, finish: Value| json!({"index": 0, "delta": delta, "finish_reason": finish});
+            // Each delta with its place: calls that are mixed take turns.
+            let mut deltas = Vec::new();
+            for (at, (arguments, places)) in calls.iter().enumerate() {
+                let mut ends: Vec<usize> = places
+                    .iter()
+                    .map(|place| arguments.floor_char_boundary(place.index(arguments.len() + 1)))
+                    .collect();
+                ends.extend([0, arguments.len()]);
+                ends.sort_unstable();
+                let pieces = ends.windows(2).map(|pair| &arguments[pair[0]..pair[1]]);
+                for (turn, piece) in pieces.enumerate() {
+                    let mut function = json!({"arguments": piece});
+                    if turn == usize::from(late_name) {
+                        function["name"] = "f".into();
+                    }
+                    let place = if mixed { (turn, at) } else { (at, turn) };
+                    deltas.push((place, json!({"tool_calls": [entry(at, function)]})));
+                }
+                if with_text {
+                    deltas.push(((at, usize::from(mixed)), json!({"content": "x"})));
+                }
+            }
+            deltas.sort_by_key(|(place, _)| *place);
+            let mut chunks: Vec<String> =
+                deltas.into_iter().map(|(_, delta)| object(&choice(delta, Value::Null), None)).collect();
+            if !finish.is_empty() {
+                chunks.push(object(&choice(json!({}), finish.into()), None));
+                chunks.push(object(&Value::Null, usage));
+                chunks.push("[DONE]".to_owned());
+            }
+            chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect()
+        };
+        let content_type = if whole { "application/json" } else { "text/event-stream" };
+        slow::Case {
+            client_api: "chat.completions".to_owned(),
+            upstream_api: "chat.completions".to_owned(),
+            request: json!({"model": "m", "stream": streams, "max_tokens": 9}),
+            options: json!({"repair_arguments": repair}),
+            upstream_status: 200,
+            upstream_headers: [("content-type".to_owned(), content_type.to_owned())].into(),
+            input: input.into_bytes(),
             eof_reset: false,
             now: 1_760_000_000,
         }
@@ -89,6 +167,13 @@ proptest! {
     #![proptest_config(seeded(20_000))]
 
     #[test]
+    fn garbled_arguments(case in garbled_calls()) {
+        if let Err(difference) = both(&library_case(&case)) {
+            return Err(TestCaseError::fail(difference));
+        }
+    }
+
+    #[test]
     fn chunks_that_are_alike(case in like_chunks()) {
         if let Err(difference) = both(&library_case(&case)) {
             return Err(TestCaseError::fail(difference));
@@ -96,8 +181,13 @@ proptest! {
     }
 
     #[test]
-    fn random_streams(case in slow::random::case(), promotes in proptest::bool::weighted(0.25)) {
+    fn random_streams(
+        case in slow::random::case(),
+        promotes in proptest::bool::weighted(0.25),
+        repair in proptest::sample::select(vec!["off", "off", "tail", "json"]),
+    ) {
         let mut case = case;
+        case.options["repair_arguments"] = repair.into();
         case.options["promote_reasoning"] = promotes.into();
         if let Err(difference) = both(&library_case(&case)) {
             return Err(TestCaseError::fail(difference));

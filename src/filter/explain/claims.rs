@@ -103,6 +103,7 @@ fn loses(rule: Rule) -> bool {
             | Rule::LateDelta
             | Rule::StopDetails
             | Rule::ToolArgumentsResent
+            | Rule::ToolArgumentsTail
             | Rule::ToolSecond
             | Rule::UnknownField
             | Rule::InvalidSkipped
@@ -137,7 +138,13 @@ fn is_behind(rule: Rule, effect: &Effect) -> bool {
         Rule::ToolName => is_call && last == "name",
         Rule::ToolSecond => is_call && is_dropped,
         Rule::ToolArguments => is_call && path.contains("arguments"),
-        Rule::ToolArgumentsAbsent => is_call && last == "arguments",
+        Rule::ToolArgumentsAbsent
+        | Rule::ToolArgumentsTail
+        | Rule::ToolArgumentsComma
+        | Rule::ToolArgumentsQuotes
+        | Rule::ToolArgumentsWords
+        | Rule::ToolArgumentsBrackets
+        | Rule::ToolArgumentsControls => is_call && last == "arguments",
         Rule::ToolArgumentsResent => is_call && is_dropped && last == "arguments",
         Rule::Logprobs | Rule::LogprobsUnasked => last == "logprobs",
         Rule::Usage | Rule::UsageMoved | Rule::UsageMissing => {

@@ -100,9 +100,7 @@ pub(super) fn send_no_arguments(choice: u32, slot: u32, to: &mut EncoderOutput<'
     to.delta(choice, Delta::ToolArgs { slot, args: Text::plain(NO_ARGUMENTS) }, Riders::default());
 }
 
-/// Sends text held behind a call's arguments. `held`: the text in JSON spelling.
-pub(super) fn send_held(choice: u32, slot: u32, held: Vec<u8>, to: &mut EncoderOutput<'_>) {
-    if let Ok(held) = std::str::from_utf8(&held) {
-        to.delta(choice, Delta::ToolArgs { slot, args: Text::json(held) }, Riders::default());
-    }
+/// Sends arguments of a call that were held.
+pub(super) fn send_held(choice: u32, slot: u32, args: Text<'_>, to: &mut EncoderOutput<'_>) {
+    to.delta(choice, Delta::ToolArgs { slot, args }, Riders::default());
 }

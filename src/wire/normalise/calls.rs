@@ -3,11 +3,13 @@
 
 use super::EncoderOutput;
 use super::answer_writer::NO_ARGUMENTS;
+use super::held_arguments::{CallState, HeldArguments};
 use super::resent::{Repetition, Resent};
 use crate::json::Text;
 use crate::wire::arguments::Arguments;
 use crate::wire::event::{Delta, Riders, ToolKind};
 use crate::wire::naming::Naming;
+use crate::wire::repair::MAX_HELD;
 use crate::wire::rule::{Rule, Tally};
 use std::ops::Range;
 
@@ -20,8 +22,10 @@ pub(super) struct Calls {
     pub(super) started: u32,
     /// Largest index of the engine so far: the call of a larger one is new.
     highest: Option<u64>,
-    /// True if text may be held behind the arguments of a call.
+    /// True if arguments of a call may be held, or text behind them.
     pub(super) may_hold: bool,
+    /// Number of bytes of arguments held for repair.
+    held_bytes: usize,
 }
 
 /// State of one call: its identity, and how far its header and arguments have been sent.
@@ -43,6 +47,8 @@ pub(super) struct Call {
     pub(super) arguments: Arguments,
     /// Hash of the arguments, used for engines that may send them twice.
     pub(super) resent: Resent,
+    /// Arguments held for repair; `None` if they are not repaired.
+    pub(super) held: Option<Box<HeldArguments>>,
 }
 
 /// Parts of a piece of arguments to pass on.
@@ -103,20 +109,63 @@ impl Calls {
         self.all.get(slot).is_some_and(|call| call.started.is_some())
     }
 
-    /// Passes on the text held behind the arguments of all calls except `but`: for each, the client's index and the
-    /// text.
-    pub(super) fn pass_held(&mut self, but: Option<usize>, mut pass: impl FnMut(u32, Vec<u8>)) {
+    /// Passes on what is held of the arguments of those calls for which `state` says what is known of them: for each, the
+    /// client's index and the text.
+    pub(super) fn pass_held(
+        &mut self,
+        state: impl Fn(usize, &Call) -> Option<CallState>,
+        tally: &mut Tally,
+        mut pass: impl FnMut(u32, Text<'_>),
+    ) {
         if !std::mem::take(&mut self.may_hold) {
             return;
         }
-        for (at, call) in self.all.iter_mut().enumerate() {
+        for at in 0..self.all.len() {
+            let Some(call) = self.all.get_mut(at) else { continue };
             // A call that waits for its name has sent nothing.
-            if let Some(place) = call.started.filter(|_| Some(at) != but)
-                && let Some(held) = call.resent.rest()
-            {
-                pass(place, held);
+            if let (Some(place), Some(state)) = (call.started, state(at, call)) {
+                let held = call.resent.rest();
+                let held = held.as_deref().and_then(|held| std::str::from_utf8(held).ok());
+                if let Some(held) = held {
+                    self.hold(at, Text::json(held), |sent| pass(place, sent));
+                }
+                self.settle(at, state, tally, |sent| pass(place, sent));
             }
-            self.may_hold |= call.resent.is_holding();
+            self.may_hold |= self.all.get(at).is_some_and(Call::is_holding);
+        }
+    }
+
+    /// Gives a piece of a call's arguments to `pass`, as far as it is not held for repair. A call whose header has not been
+    /// sent keeps it.
+    pub(super) fn hold(&mut self, at: usize, piece: Text<'_>, pass: impl FnOnce(Text<'_>)) {
+        let Self { all, held_bytes, may_hold, .. } = self;
+        let Some(Call { held, started, unsent_arguments, .. }) = all.get_mut(at) else { return };
+        let sent = held.as_mut().map(|held| {
+            let before = held.len();
+            let sent = held.read(&piece, MAX_HELD.saturating_sub(*held_bytes));
+            *held_bytes = *held_bytes + held.len() - before;
+            *may_hold |= held.len() > 0;
+            sent
+        });
+        let sent = match &sent {
+            None => piece,
+            Some(Some(sent)) => Text::plain(sent),
+            Some(None) => return,
+        };
+        match started {
+            Some(_) => pass(sent),
+            None => sent.append_to(unsent_arguments),
+        }
+    }
+
+    /// Gives the arguments held for repair to `pass`, if they are decided.
+    fn settle(&mut self, at: usize, state: CallState, tally: &mut Tally, pass: impl FnOnce(Text<'_>)) {
+        let Some(Call { held: Some(held), arguments, .. }) = self.all.get_mut(at) else { return };
+        self.held_bytes -= held.len();
+        let sent = held.settle(state, arguments, tally);
+        self.held_bytes += held.len();
+        if let Some(sent) = sent {
+            pass(Text::plain(&sent));
         }
     }
 
@@ -168,6 +217,20 @@ impl Calls {
 }
 
 impl Call {
+    /// Returns what is known of this call when the engine ends the item of the call with this index of its own. Engines
+    /// end the items of a cut answer like any other.
+    pub(super) fn state_at_end(&self, ended: u32) -> CallState {
+        match self.engine_index == Some(u64::from(ended)) {
+            true => CallState::Cut,
+            false => CallState::Interrupted,
+        }
+    }
+
+    /// Returns true if any of its arguments, or text behind them, is held.
+    pub(super) fn is_holding(&self) -> bool {
+        self.resent.is_holding() || self.held.as_ref().is_some_and(|held| held.len() > 0)
+    }
+
     /// Returns true if an entry with a name and these arguments begins another call, although it has this call's
     /// index: this call is complete, and the arguments do not repeat its own.
     fn begins_another(&self, args: Option<&Text<'_>>) -> bool {

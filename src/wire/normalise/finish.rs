@@ -4,6 +4,7 @@
 //! Never: changes `length` or `content_filter`.
 
 use super::calls::Calls;
+use super::held_arguments::CallState;
 use crate::wire::Shape;
 use crate::wire::arguments::Arguments;
 use crate::wire::event::{Reason, Usage};
@@ -29,8 +30,7 @@ pub(super) fn canonical(
     let is_cut = calls.last_arguments().is_some_and(Arguments::is_open);
     let is_whole = calls.last_arguments().is_none_or(Arguments::is_complete);
     let is_broken = !is_whole || !called && said == Reason::ToolCalls;
-    let limit = shape.limit.filter(|_| shape.choices == 1);
-    let at_limit = usage.zip(limit).is_some_and(|(usage, limit)| usage.completion >= limit);
+    let at_limit = is_at_limit(shape, usage);
     let reason = match reason {
         Reason::Stop | Reason::ToolCalls | Reason::FunctionCall if is_cut || is_broken && at_limit => {
             tally.count(Rule::HiddenTruncation);
@@ -42,4 +42,19 @@ pub(super) fn canonical(
         tally.count(Rule::FinishWord);
     }
     reason
+}
+
+/// Returns what this reason says of calls: a cut answer may have cut one of them.
+pub(super) fn state_of_calls(said: Reason, shape: &Shape, usage: Option<&Usage>) -> CallState {
+    match said {
+        Reason::Length | Reason::ContentFilter => CallState::Cut,
+        _ if is_at_limit(shape, usage) => CallState::Cut,
+        _ => CallState::Ended,
+    }
+}
+
+/// Returns true if the only choice has as many tokens as the client allowed.
+fn is_at_limit(shape: &Shape, usage: Option<&Usage>) -> bool {
+    let limit = shape.limit.filter(|_| shape.choices == 1);
+    usage.zip(limit).is_some_and(|(usage, limit)| usage.completion >= limit)
 }

@@ -3,12 +3,13 @@
 //! Takes: events in any order that engines send. Gives: role once, finish once and last, usage last, dense tool
 //! calls, one end.
 //! Remembers: one small [`Choice`] each, the held finish, the last usage. Never: text, except arguments that wait
-//! for a name.
+//! for a name or for a repair.
 
 mod answer_writer;
 mod calls;
 mod digest;
 mod finish;
+mod held_arguments;
 mod merge;
 mod resent;
 mod short;
@@ -23,7 +24,8 @@ use super::{Api, Ending, PROMPT_TOKEN_IDS, Shape, Stamp, TOKEN_IDS, ident};
 use crate::json::{Extras, Kept, Raw, Text};
 pub(super) use answer_writer::{AnswerWriter, EncoderOutput};
 use answer_writer::{send_held, send_no_arguments};
-use calls::Calls;
+use calls::{Call, Calls};
+use held_arguments::{CallState, HeldArguments};
 pub(super) use merge::Merge;
 use std::ops::Range;
 
@@ -303,7 +305,10 @@ impl Normaliser {
             }
             Delta::Finish(finish) => self.hold_finish(index, finish, riders),
             Delta::Done { slot: Some(said), cut } => {
-                self.pass_held(index, to);
+                if let Some(choice) = self.choices.get_mut(index as usize) {
+                    let pass = |place, held: Text<'_>| send_held(index, place, held, to);
+                    choice.calls.pass_held(|_, call| Some(call.state_at_end(said)), &mut self.tally, pass);
+                }
                 let choice = self.choices.get(index as usize);
                 if let Some(slot) = choice.and_then(|choice| choice.calls.place(said)) {
                     if !cut {
@@ -315,7 +320,7 @@ impl Normaliser {
             delta => {
                 self.note_speech();
                 if !matches!(delta, Delta::Bare | Delta::Break) {
-                    self.pass_held(index, to);
+                    self.pass_held(index, CallState::Interrupted, to);
                 }
                 to.delta(index, delta, riders);
             }
@@ -450,8 +455,10 @@ impl Normaliser {
             false => choice.calls.slot(entry.index, id.as_deref(), name.is_some(), entry.args.as_ref()),
         };
         // Held text goes out first, unless this call has nothing to send before its name is known.
-        if name.is_some() || choice.calls.is_started(slot) {
-            choice.calls.pass_held(Some(slot), |place, held| send_held(index, place, held, to));
+        let is_named = name.is_some() || entry.whole && self.shape.forced_function.is_some();
+        if is_named || choice.calls.is_started(slot) {
+            let state = |at, _: &Call| Some(CallState::Interrupted).filter(|_| at != slot);
+            choice.calls.pass_held(state, &mut self.tally, |place, held| send_held(index, place, held, to));
         }
         if choice.calls.all.len() > MAX_CALLS {
             let message = "The upstream engine sent more tool calls than an answer can have.";
@@ -478,10 +485,13 @@ impl Normaliser {
             call.namespace = entry.namespace.map(|namespace| namespace.decoded().into_owned());
             call.kind = entry.kind;
         }
+        if call.held.is_none() && call.kind == ToolKind::Function {
+            call.held = HeldArguments::of(self.shape.options.repair_arguments);
+        }
         let usage = riders.usage.clone();
         let mut riders = Some(riders);
         if call.started.is_none() && call.name.is_some() {
-            if !call.unsent_arguments.is_empty() {
+            if !call.unsent_arguments.is_empty() || call.is_holding() {
                 self.tally.count(Rule::ToolName);
             }
             if entry.index.is_some_and(|said| said != u64::from(*next)) {
@@ -494,24 +504,25 @@ impl Normaliser {
         let tally = &mut self.tally;
         let passed = entry.args.map(|args| call.read(args, may_repeat, tally)).unwrap_or_default();
         *may_hold |= call.resent.is_holding();
+        let started = call.started;
         let held = std::str::from_utf8(&passed.held).ok().map(Text::json);
         for args in passed.own.into_iter().chain(held).filter(|args| !args.is_empty()) {
-            match call.started {
-                Some(slot) => {
+            choice.calls.hold(slot, args, |args| {
+                if let Some(slot) = started {
                     let usage = usage.clone();
                     let riders = riders.take().unwrap_or_else(|| Riders { usage, ..Riders::default() });
                     to.delta(index, Delta::ToolArgs { slot, args }, riders);
                 }
-                None => args.append_to(&mut call.unsent_arguments),
-            }
+            });
         }
         riders.unwrap_or_default()
     }
 
-    /// Sends the text held behind the arguments of a choice's calls: it has turned out not to be a repetition.
-    fn pass_held(&mut self, index: u32, to: &mut EncoderOutput<'_>) {
+    /// Sends what is held of the arguments of a choice's calls, as far as `state` decides it.
+    fn pass_held(&mut self, index: u32, state: CallState, to: &mut EncoderOutput<'_>) {
         if let Some(choice) = self.choices.get_mut(index as usize) {
-            choice.calls.pass_held(None, |place, held| send_held(index, place, held, to));
+            let pass = |place, held: Text<'_>| send_held(index, place, held, to);
+            choice.calls.pass_held(|_, _| Some(state), &mut self.tally, pass);
         }
     }
 
@@ -540,7 +551,7 @@ impl Normaliser {
     fn start_forced_calls(&mut self, to: &mut EncoderOutput<'_>) {
         for index in 0..self.choices.len() {
             self.name_calls(index, to);
-            self.pass_held(u32::try_from(index).unwrap_or(u32::MAX), to);
+            self.pass_held(u32::try_from(index).unwrap_or(u32::MAX), CallState::Cut, to);
         }
     }
 
@@ -572,7 +583,8 @@ impl Normaliser {
             }
             return self.fail(failure, to);
         }
-        self.pass_held(held.choice, to);
+        let state = finish::state_of_calls(held.reason, &self.shape, self.usage.as_ref());
+        self.pass_held(held.choice, state, to);
         let Some(choice) = self.choices.get_mut(held.choice as usize) else { return };
         let Self { shape, usage, tally, .. } = self;
         choice.calls.count_invalid(&shape.functions, &shape.custom_tools, tally);

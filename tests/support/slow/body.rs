@@ -6,6 +6,7 @@ use super::failure::Failure;
 use super::frame;
 use super::json::{Json, Out};
 use super::machine::{self, EngineEvent, Part, Run};
+use super::repair;
 use super::{Case, Envelope, FinishWord};
 use super::{call_id, fingerprint, finish_reason, forced_function, is_chat, service_tier, switch};
 
@@ -100,6 +101,7 @@ pub fn as_events(case: &Case) -> Result<Vec<EngineEvent>, Failure> {
         // Each entry of a message is a separate call, whatever its index.
         for (position, call) in choice.calls.iter_mut().enumerate() {
             call.index = Some(position as u64);
+            call.whole = true;
             if call.name.is_empty() {
                 call.name = forced_function(case).unwrap_or_default();
             }
@@ -172,6 +174,14 @@ fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) 
     }
     // A missing finish reason counts as `stop` where the option allows it.
     let said = FinishWord::of(&entry.finish);
+    let ended = !super::may_be_cut(case, said, completion);
+    for call in &mut calls {
+        if let Call::Function { arguments, .. } = call
+            && let Some(json) = repair::repaired(arguments, &super::option(case, "repair_arguments"), ended)
+        {
+            *arguments = json;
+        }
+    }
     // A custom call's input is free text, so it counts as complete.
     let arguments: Vec<String> = calls
         .iter()

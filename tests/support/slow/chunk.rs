@@ -51,6 +51,8 @@ pub struct CallPiece {
     pub arguments: String,
     /// Name and input of a custom tool call.
     pub custom: Option<(String, String)>,
+    /// True for an entry of a whole body, which repeats nothing.
+    pub whole: bool,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -3,6 +3,7 @@
 use super::chunk::{self, CallPiece, Chunk, Entry, Extensions, FunctionCall, Logprobs, Usage};
 use super::failure::Failure;
 use super::json::Json;
+use super::repair;
 use super::{Case, Envelope, FinishWord};
 use super::{call_id, fingerprint, finish_reason, forced_function, is_chat, option, service_tier, sse};
 
@@ -194,6 +195,24 @@ struct Call {
     behind: String,
     /// True once something other than the first value has followed it: nothing is held back from then on.
     passes: bool,
+    /// Arguments that came before the name.
+    unsent: String,
+    /// True for a custom tool, whose input is no JSON.
+    custom: bool,
+    /// Arguments held for repair: all of them, or those after the value.
+    waiting: String,
+    /// True once a repair has been tried before the end.
+    tried: bool,
+    /// True once nothing is held for repair any more.
+    settled: bool,
+}
+
+/// What is known of the calls of a choice when their held arguments are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallState {
+    Interrupted,
+    Ended,
+    Cut,
 }
 
 /// Members of one entry, for the frames made from it.
@@ -356,7 +375,7 @@ impl Machine<'_> {
         let hidden = option(self.case, "reasoning_field") == "none";
         if !entry.reasoning.is_empty() && !hidden || texts.into_iter().flatten().any(|text| !text.is_empty())
         {
-            self.pass_on(at, None);
+            self.pass_on(at, None, CallState::Interrupted);
         }
         if !entry.reasoning.is_empty() && option(self.case, "reasoning_field") != "none" {
             self.push(at, Part::Reasoning(entry.reasoning), riders, extra);
@@ -373,7 +392,7 @@ impl Machine<'_> {
             }
         }
         if let Some(call) = function_call {
-            self.pass_on(at, None);
+            self.pass_on(at, None, CallState::Interrupted);
             self.push(at, Part::FunctionCall(call), riders, extra);
         }
     }
@@ -385,7 +404,7 @@ impl Machine<'_> {
         // A call without a name has no text yet that another call's text could follow.
         let is_named = self.choices[at].calls[which].sent.is_some() || !piece.name.is_empty();
         if is_named {
-            self.pass_on(at, Some(which));
+            self.pass_on(at, Some(which), CallState::Interrupted);
         }
         let calls = &mut self.choices[at].calls;
         let is_taken = calls.iter().enumerate().any(|(other, call)| other != which && call.id == piece.id);
@@ -398,7 +417,10 @@ impl Machine<'_> {
         if call.name.is_empty() {
             call.name = piece.name;
         }
-        let texts = call.accept(&piece.arguments);
+        call.custom |= piece.custom.is_some();
+        let repair = option(self.case, "repair_arguments");
+        let texts = if piece.whole { call.all(&piece.arguments) } else { call.accept(&piece.arguments) };
+        let texts: Vec<String> = texts.into_iter().filter_map(|text| call.offer(&repair, text)).collect();
         match call.sent {
             Some(index) => {
                 for text in texts.into_iter().filter(|text| !text.is_empty()) {
@@ -406,7 +428,7 @@ impl Machine<'_> {
                 }
             }
             None if !call.name.is_empty() => self.send_call(at, which, &texts.concat(), riders, extra),
-            None => {}
+            None => call.unsent.push_str(&texts.concat()),
         }
     }
 
@@ -426,18 +448,18 @@ impl Machine<'_> {
         }
     }
 
-    /// Sends the text held back after the arguments of all calls but one: it is not a repetition of the first
-    /// value.
-    fn pass_on(&mut self, at: usize, but: Option<usize>) {
+    /// Sends what is held back of the arguments of all calls but one: text after the first value that does not repeat it,
+    /// and what waits for a repair.
+    fn pass_on(&mut self, at: usize, but: Option<usize>, state: CallState) {
+        let repair = option(self.case, "repair_arguments");
         for which in 0..self.choices[at].calls.len() {
             let call = &mut self.choices[at].calls[which];
-            if Some(which) == but || call.behind.is_empty() || call.sent.is_none() {
-                continue;
-            }
-            call.passes = true;
-            let text = std::mem::take(&mut call.behind);
-            call.arguments.push_str(&text);
-            if let Some(index) = call.sent {
+            let Some(index) = call.sent.filter(|_| Some(which) != but) else { continue };
+            let behind = std::mem::take(&mut call.behind);
+            call.passes |= !behind.is_empty();
+            call.arguments.push_str(&behind);
+            let texts = [call.offer(&repair, behind), call.settle(&repair, state)];
+            for text in texts.into_iter().flatten() {
                 let (mut riders, mut extra) = (Riders::only(None), Leftovers::default());
                 self.push(at, Part::CallArguments { index, text }, &mut riders, &mut extra);
             }
@@ -457,7 +479,7 @@ impl Machine<'_> {
         let index = self.choices[at].calls.iter().filter(|call| call.sent.is_some()).count();
         let call = &mut self.choices[at].calls[which];
         call.sent = Some(index);
-        let waited = call.arguments[..call.arguments.len() - fresh.len()].to_owned();
+        let waited = std::mem::take(&mut call.unsent);
         let id = call_id(self.case, &envelope, at, index, if call.shares_id { "" } else { &call.id });
         let name = call.name.clone();
         self.push(at, Part::CallHeader { index, id, name }, riders, extra);
@@ -508,11 +530,12 @@ impl Machine<'_> {
         if !self.name_calls(at) {
             return Err(Failure::nameless_call(super::wants_stream(self.case)));
         }
-        self.pass_on(at, None);
+        let completion = self.run.usage.as_ref().map(|usage| usage.completion);
+        let cut = super::may_be_cut(self.case, held.word, completion);
+        self.pass_on(at, None, if cut { CallState::Cut } else { CallState::Ended });
         let mut calls = self.choices[at].calls.clone();
         calls.sort_by_key(|call| call.sent);
         let calls: Vec<String> = calls.into_iter().map(|call| call.arguments).collect();
-        let completion = self.run.usage.as_ref().map(|usage| usage.completion);
         let reason = finish_reason(self.case, held.word, &calls, completion);
         self.complete(at, ["length", "content_filter"].contains(&reason));
         let part = Part::Finish { reason, stop_reason: held.stop_reason };
@@ -586,7 +609,7 @@ impl Machine<'_> {
         if self.run.envelope.is_some() {
             for at in 0..self.choices.len() {
                 self.name_calls(at);
-                self.pass_on(at, None);
+                self.pass_on(at, None, CallState::Cut);
             }
         }
     }
@@ -625,7 +648,10 @@ impl Call {
         let before = self.arguments.len();
         let text = format!("{}{}{piece}", self.arguments, self.behind);
         let Some(end) = complete_value(&text).filter(|_| !self.passes) else { return self.all(piece) };
-        // White space that has already been taken stays.
+        // White space that has already been taken stays. Behind other text no second value is looked for.
+        if !text[end.min(before)..before].trim_matches([' ', '\t', '\r', '\n']).is_empty() {
+            return self.all(piece);
+        }
         let end = end.max(before);
         let begins = |c: char| "{[\"-tfn".contains(c) || c.is_ascii_digit();
         if !text[end..].trim_start_matches([' ', '\t', '\r', '\n']).starts_with(begins) {
@@ -637,8 +663,7 @@ impl Call {
         let behind = text[cut..].to_owned();
         self.behind.clear();
         self.arguments = text[..cut].to_owned();
-        let is_begun =
-            serde_json::from_str::<serde::de::IgnoredAny>(&behind).is_err_and(|error| error.is_eof());
+        let is_begun = super::may_continue(&behind);
         let spelled =
             |text: &str| serde_json::from_str::<String>(text).ok().and_then(|text| Json::parse(&text));
         let second = || Json::parse(&behind).into_iter().chain(spelled(&behind));
@@ -657,11 +682,58 @@ impl Call {
     /// not continue it.
     fn new_part<'p>(&self, piece: &'p str) -> &'p str {
         let read = |text: &str| serde_json::from_str::<serde::de::IgnoredAny>(text);
-        let is_broken = |text: &str| read(text).is_err_and(|error| !error.is_eof());
+        let is_broken = |text: &str| read(text).is_err() && !super::may_continue(text);
         let is_object = piece.trim_start().starts_with('{') && read(piece).is_ok();
         let repeats =
             super::is_open(&self.arguments) && is_object && is_broken(&format!("{}{piece}", self.arguments));
         piece.strip_prefix(self.arguments.as_str()).filter(|_| repeats).unwrap_or(piece)
+    }
+
+    /// Returns what is sent now of a further text, where arguments may have to be repaired.
+    fn offer(&mut self, repair: &str, text: String) -> Option<String> {
+        if self.settled || self.custom || text.is_empty() || !["tail", "json"].contains(&repair) {
+            return Some(text).filter(|text| !text.is_empty());
+        }
+        self.waiting.push_str(&text);
+        if repair == "json" {
+            return None;
+        }
+        let end = repair::value_end(&self.arguments).unwrap_or(self.arguments.len());
+        let before = self.arguments.len() - self.waiting.len();
+        let sent = self.waiting[..end.max(before) - before].to_owned();
+        let tail = self.waiting[sent.len()..].to_owned();
+        self.settled = tail.len() > 1024 || !repair::may_be_marks(&tail);
+        self.waiting = if self.settled { String::new() } else { tail.clone() };
+        Some(if self.settled { sent + &tail } else { sent }).filter(|text| !text.is_empty())
+    }
+
+    /// Returns what is sent of the waiting arguments, repaired if possible.
+    fn settle(&mut self, repair: &str, state: CallState) -> Option<String> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        if repair == "tail" {
+            self.settled = true;
+            let tail = std::mem::take(&mut self.waiting);
+            if repair::is_marks(&tail) {
+                self.arguments.truncate(self.arguments.len() - tail.len());
+                return None;
+            }
+            return Some(tail);
+        }
+        let is_json = Json::parse(&self.arguments).is_some();
+        let tries = !(state == CallState::Interrupted && self.tried);
+        self.tried = true;
+        let found = repair::repaired(&self.waiting, repair, state == CallState::Ended).filter(|_| tries);
+        if found.is_none() && !is_json && state == CallState::Interrupted {
+            return None;
+        }
+        self.settled = true;
+        let waiting = std::mem::take(&mut self.waiting);
+        if let Some(found) = &found {
+            self.arguments.clone_from(found);
+        }
+        Some(found.unwrap_or(waiting))
     }
 
     fn all(&mut self, piece: &str) -> Vec<String> {

@@ -24,6 +24,7 @@ mod frame;
 pub mod json;
 mod machine;
 pub mod random;
+mod repair;
 mod sse;
 
 use std::collections::BTreeMap;
@@ -412,10 +413,7 @@ fn finish_reason(
     };
     let cut_call = calls.last().is_some_and(|arguments| Json::parse(arguments).is_none());
     let lost_call = said == FinishWord::ToolCalls && calls.is_empty();
-    let limit_reached = match (completion_tokens, token_limit(case)) {
-        (Some(used), Some(limit)) => used >= limit,
-        _ => false,
-    };
+    let limit_reached = is_at_limit(case, completion_tokens);
     let is_cut = calls.last().is_some_and(|arguments| is_open(arguments));
     let could_hide = [FinishWord::ToolCalls, FinishWord::Stop, FinishWord::FunctionCall].contains(&word);
     if could_hide && (is_cut || (cut_call || lost_call) && limit_reached && choices(case) == 1) {
@@ -424,8 +422,29 @@ fn finish_reason(
     word.text()
 }
 
+fn is_at_limit(case: &Case, completion_tokens: Option<u64>) -> bool {
+    match (completion_tokens, token_limit(case)) {
+        (Some(used), Some(limit)) => used >= limit,
+        _ => false,
+    }
+}
+
+/// Returns true if this end of a choice may have cut its calls, so that they are not completed.
+fn may_be_cut(case: &Case, said: FinishWord, completion_tokens: Option<u64>) -> bool {
+    let at_limit = is_at_limit(case, completion_tokens) && choices(case) == 1;
+    at_limit || [FinishWord::Length, FinishWord::ContentFilter].contains(&said)
+}
+
 /// Returns true if a JSON value has begun that more text could complete.
 fn is_open(text: &str) -> bool {
-    let read = serde_json::from_str::<serde::de::IgnoredAny>(text);
-    !text.trim_matches([' ', '\t', '\r', '\n']).is_empty() && read.is_err_and(|error| error.is_eof())
+    !text.trim_matches([' ', '\t', '\r', '\n']).is_empty() && may_continue(text)
+}
+
+/// Returns true if a text is no JSON, but may be the beginning of some. The parser takes the end of a text in the middle
+/// of a number for a mistake.
+fn may_continue(text: &str) -> bool {
+    let read = |text: &str| serde_json::from_str::<serde::de::IgnoredAny>(text);
+    let with_digit = format!("{text}0");
+    let is_eof = |text: &str| read(text).is_err_and(|error| error.is_eof());
+    read(text).is_err() && (is_eof(text) || is_eof(&with_digit) || read(&with_digit).is_ok())
 }

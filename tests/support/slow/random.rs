@@ -603,6 +603,42 @@ fn call_plan() -> impl Strategy<Value = CallPlan> {
         })
 }
 
+/// Generates arguments that are mostly no JSON.
+pub fn garbled() -> impl Strategy<Value = String> {
+    let begin = select(vec!["{", "{\"a\":1", "{'a': 'b'", "{\"a\":[1,2]}", "[1", " "]);
+    let part = select(vec![
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ", ",
+        ":",
+        "'",
+        "\"",
+        "\"a\"",
+        "'it\\'s'",
+        "1",
+        "-",
+        "True",
+        "None",
+        "false",
+        "\n",
+        " ",
+        "é",
+        "\\",
+        "x",
+        "</tool_call>",
+        "<|im_end|>",
+        "<|im",
+        "]<]minimax[>[</invoke>",
+        "\"b\": 2.5",
+        "\"c\nd\"",
+    ]);
+    let end = select(vec!["", "}", ",}", "]}", "}}", "</tool_call>", "}</tool_call>", "}\"}", "\n"]);
+    (begin, vec(part, 0..7), end).prop_map(|(begin, parts, end)| format!("{begin}{}{end}", parts.concat()))
+}
+
 /// Generates the chunks of up to three calls, one after the other, or all entries in one delta.
 fn call_steps() -> impl Strategy<Value = Vec<Step>> {
     let numbering = select(vec![

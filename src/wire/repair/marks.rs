@@ -1,0 +1,91 @@
+//! Marks that engines leave after a call's arguments: the ends of calls, sections and turns that models write.
+
+/// Ends of calls, sections, messages and turns in the families that `parser` knows, and stray closing signs.
+pub(in crate::wire) const MARKS: &[&str] = &[
+    "\"",
+    "}",
+    "]",
+    "```",
+    "</tool_call>",
+    "</tool_calls>",
+    "</function>",
+    "</function_calls>",
+    "</parameter>",
+    "</arg_value>",
+    "</invoke>",
+    "</minimax:tool_call>",
+    "]<]minimax[>[</invoke>",
+    "]<]minimax[>[</tool_call>",
+    "</｜DSML｜parameter>",
+    "</｜DSML｜invoke>",
+    "</｜DSML｜function_calls>",
+    "</｜DSML｜tool_calls>",
+    "<｜tool▁call▁end｜>",
+    "<｜tool▁calls▁end｜>",
+    "<｜tool_call_end｜>",
+    "<｜tool_calls_end｜>",
+    "<｜end▁of▁sentence｜>",
+    "</steptml:parameter>",
+    "</steptml:invoke>",
+    "</seed:tool_call>",
+    "<|tool_call_end|>",
+    "<|tool_calls_section_end|>",
+    "<|action_end|>",
+    "<|END_ACTION|>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<|python_end|>",
+    "<tool_call|>",
+    "<end_function_call>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eot|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|call|>",
+    "<|end|>",
+    "<|return|>",
+    "<turn|>",
+    "<end_of_turn>",
+    "<eos>",
+    "</s>",
+    "[EOS]",
+    "[e~[",
+    "<|assistant_end|>",
+];
+
+/// Meaning of the text after a closed value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::wire) enum Tail {
+    /// White space or nothing.
+    Blank,
+    /// Marks, with or without white space.
+    Marks,
+    /// Text that may become a mark.
+    Open,
+    /// Anything else.
+    Other,
+}
+
+impl Tail {
+    /// Returns the meaning of this text.
+    pub(in crate::wire) fn of(text: &str) -> Self {
+        let rest = text.trim_start_matches(is_space);
+        if rest.is_empty() {
+            return Self::Blank;
+        }
+        let longest = MARKS.iter().filter_map(|mark| Some((mark.len(), rest.strip_prefix(mark)?)));
+        let is_marks = longest.max().map(|(_, behind)| Self::of(behind));
+        match is_marks {
+            Some(Self::Blank | Self::Marks) => Self::Marks,
+            Some(Self::Open) => Self::Open,
+            Some(Self::Other) | None if MARKS.iter().any(|mark| mark.starts_with(rest)) => Self::Open,
+            Some(Self::Other) | None => Self::Other,
+        }
+    }
+}
+
+/// Returns true for white space of JSON.
+pub(super) fn is_space(sign: char) -> bool {
+    matches!(sign, ' ' | '\t' | '\r' | '\n')
+}
