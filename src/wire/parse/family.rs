@@ -570,7 +570,9 @@ impl Family {
 
 #[cfg(test)]
 mod tests {
+    use super::super::format::Form;
     use super::*;
+    use crate::wire::repair::Tail;
 
     #[test]
     fn models_are_of_families() {
@@ -604,6 +606,23 @@ mod tests {
         let names: Vec<_> = FAMILIES.iter().flat_map(|family| family.names).collect();
         for (at, name) in names.iter().enumerate() {
             assert!(!names[..at].contains(name), "{name}");
+        }
+    }
+
+    /// Whatever ends a call, a section or a turn may be left behind arguments, and goes with `repair_arguments`.
+    #[test]
+    fn ends_of_each_family_are_marks_behind_arguments() {
+        for family in FAMILIES.iter().chain([&UNKNOWN]) {
+            let forms = family.calls.iter().flat_map(|format| format.forms);
+            let ends = forms.flat_map(|form| match form {
+                Form::Json(form) => vec![form.end],
+                Form::Named(form) => vec![form.end, form.close],
+                Form::Tagged(form) => [&[form.end], form.closes].concat(),
+                Form::Literal(form) => vec![form.end],
+            });
+            for mark in ends.chain(family.turns.iter().copied()).filter(|mark| !mark.is_empty()) {
+                assert_eq!(Tail::of(mark), Tail::Marks, "{mark}");
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use super::vocabulary::Vocabulary;
 use super::wrapper::AnswerMarkers;
 use super::{Reader, Undecided};
 use crate::json::Members;
-use crate::wire::options::{self, Options, Parser, ThinkMode};
+use crate::wire::options::{self, Options, Parser, RepairArguments, ThinkMode};
 use crate::wire::tools::Tools;
 use std::sync::Arc;
 
@@ -73,6 +73,8 @@ pub struct TextFormat {
     calls: Vec<&'static Format>,
     turns: &'static [&'static str],
     tools: Arc<Tools>,
+    /// Repair of arguments in calls that are no JSON.
+    repair: RepairArguments,
     special: bool,
     /// Family guessed from the model's name; `None` if the configuration or a refusal of the engine selects it.
     guessed_family: Option<&'static Family>,
@@ -129,6 +131,7 @@ impl TextFormat {
             calls,
             turns: if special { family.turns } else { &[] },
             tools: Arc::new(tools),
+            repair: options.repair_arguments,
             special,
             guessed_family: auto.then_some(family),
         })
@@ -189,7 +192,7 @@ impl TextFormat {
         let text = Box::new(TextParser::new(
             Think::of(&self.think, self.unopened, &starts).map(|think| think.assumed(self.assumed)),
             AnswerMarkers::of(self.answer, &starts),
-            Calls::of(&starts, self.turns),
+            Calls::of(&starts, self.turns, self.repair),
         ));
         // An alias may hide a gpt-oss model, so a guess is checked against the beginning of the text.
         match self.guessed_family {

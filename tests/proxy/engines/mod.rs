@@ -19,6 +19,7 @@ mod recorded;
 mod refusals;
 mod relayed;
 mod relayed_uploads;
+mod repairs;
 mod requests;
 mod sniffing;
 pub(crate) mod waiting;

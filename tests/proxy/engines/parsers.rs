@@ -34,7 +34,7 @@ fn canonical() -> String {
     };
     let head = r#"{"tool_calls":[{"index":0,"id":"call_1_0_0","type":"function","function":{"name":"weather","arguments":""}}]}"#;
     let answer = Canonical::new().role().reasoning("I look.").content("One moment.").delta(head, "null");
-    let answer = answer.delta(&call("{\"city\":"), "null").delta(&call("\"Bern\"}"), "null");
+    let answer = answer.delta(&call("{\"city\":\"Bern\"}"), "null");
     answer.finish("tool_calls").done().text().to_owned()
 }
 

@@ -51,7 +51,8 @@ impl Answer {
         for (at, call) in self.calls.iter().enumerate() {
             let entry = |function: Value| json!({"tool_calls": [{"index": at, "function": function}]});
             all.push((entry(json!({"name": "f", "arguments": ""})), "f"));
-            all.extend(call.iter().map(|piece| (entry(json!({"arguments": piece})), *piece)));
+            // Arguments in JSON are held to their end.
+            all.push((entry(json!({"arguments": call.concat()})), ""));
         }
         all
     }

@@ -2,6 +2,7 @@
 //! cut anywhere, comes out as exactly those calls. Other text comes out unchanged.
 
 mod engines;
+mod held;
 mod runs;
 mod think;
 mod unthinking;

@@ -8,7 +8,7 @@
 use super::super::marker::{MarkerMatch, Markers};
 use super::super::{Emit, Piece};
 use super::value::{Arguments, Part, Value, value_length};
-use super::{Grammar, Step, Tools, prefix};
+use super::{Grammar, Notation, Step, Tools, prefix};
 use crate::json::{self, Text};
 use std::borrow::Cow;
 
@@ -303,6 +303,13 @@ impl Grammar for JsonGrammar {
 
     fn ignores_blank(&self) -> bool {
         !matches!(self.state, JsonState::Arguments(_) | JsonState::Rest(_))
+    }
+
+    fn notation(&self) -> Notation {
+        match self.state {
+            JsonState::Arguments(_) => Notation::OpenJson,
+            _ => Notation::EndedJson,
+        }
     }
 
     fn take_marker_length(&mut self) -> usize {

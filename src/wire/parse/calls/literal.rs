@@ -163,6 +163,10 @@ impl Grammar for LiteralGrammar {
         true
     }
 
+    fn notation(&self) -> super::Notation {
+        super::Notation::Other
+    }
+
     fn take_marker_length(&mut self) -> usize {
         std::mem::take(&mut self.start)
     }

@@ -7,14 +7,15 @@
 //! ```
 //!
 //! Takes: text, cut anywhere. Gives: [`Piece::Content`], [`Piece::Call`] and [`Piece::Arguments`]. Remembers: text
-//! that may still become a call, and the position inside the current call. Never: loses text, repairs arguments. A
-//! grammar emits nothing until it is certain of a call; until then its text can still become content, and does so if
-//! the text ends.
+//! that may still become a call, and the position inside the current call. Never: loses text. A grammar emits nothing
+//! until it is certain of a call; until then its text can still become content, and does so if the text ends. A call
+//! whose arguments the model writes as JSON is held until they end ([`section`]).
 
 mod json;
 mod literal;
 mod named;
 mod notation;
+mod section;
 mod start;
 mod tagged;
 mod value;
@@ -22,8 +23,9 @@ mod value;
 use super::held::Held;
 use super::marker::{MarkerMatch, Markers};
 use super::{Emit, Piece};
-use crate::wire::rule::Rule;
+use crate::wire::options::RepairArguments;
 use crate::wire::tools::Tools;
+use section::Section;
 use start::Candidate;
 use std::sync::Arc;
 
@@ -49,6 +51,17 @@ enum Step {
     No,
 }
 
+/// Form in which a model writes the arguments of the current call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Notation {
+    /// Another form than JSON: the grammar makes the JSON.
+    Other,
+    /// JSON that has not ended.
+    OpenJson,
+    /// JSON that has ended.
+    EndedJson,
+}
+
 /// Parser for one way to write calls, used for one section: from its start marker to its end.
 trait Grammar: std::fmt::Debug + Send {
     /// Parses a prefix of the text. Returns the bytes read, or the step with which the parsing stops.
@@ -56,6 +69,9 @@ trait Grammar: std::fmt::Debug + Send {
 
     /// Returns true if white space alone decides nothing at this place, however much of it there is.
     fn ignores_blank(&self) -> bool;
+
+    /// Returns how the arguments of the last call are written.
+    fn notation(&self) -> Notation;
 
     /// Returns the number of bytes of the start marker, which are skipped; 0 from the second call on.
     fn take_marker_length(&mut self) -> usize {
@@ -86,6 +102,8 @@ pub(super) struct Calls {
     held: Held,
     /// White space between a call and a candidate; becomes content only if the candidate is no call.
     blank: String,
+    /// Repair of arguments that are no JSON, without which their call is text.
+    repair: RepairArguments,
     /// Length in bytes of the candidate when it was last parsed without a decision.
     parsed_length: usize,
 }
@@ -100,13 +118,17 @@ enum CallsState {
     /// Candidate for a call. Its whole text stays buffered and is parsed again from its start until a grammar
     /// decides.
     Candidate(Candidate),
-    Call(Box<dyn Grammar>),
+    Call(Section),
 }
 
 impl Calls {
     /// Creates the parser; `None` if there is nothing to look for. `turns`: markers that end a turn and are removed
     /// at the end.
-    pub(super) fn of(starts: &Arc<Starts>, turns: &'static [&'static str]) -> Option<Self> {
+    pub(super) fn of(
+        starts: &Arc<Starts>,
+        turns: &'static [&'static str],
+        repair: RepairArguments,
+    ) -> Option<Self> {
         let wanted = starts.len() > 0 || !turns.is_empty();
         let markers = Markers::new(starts.markers().chain(turns.iter().copied()));
         wanted.then(|| Self {
@@ -115,6 +137,7 @@ impl Calls {
             state: CallsState::Beginning,
             held: Held::default(),
             blank: String::new(),
+            repair,
             parsed_length: 0,
         })
     }
@@ -147,7 +170,7 @@ impl Calls {
         match &self.state {
             CallsState::Beginning | CallsState::Behind => true,
             CallsState::Text | CallsState::Candidate(_) => false,
-            CallsState::Call(grammar) => grammar.ignores_blank(),
+            CallsState::Call(section) => section.ignores_blank(),
         }
     }
 
@@ -182,12 +205,14 @@ impl Calls {
                 let tried = *tried;
                 self.try_candidate(text, tried, last, emit)
             }
-            CallsState::Call(grammar) => {
-                if text.is_empty() && !last {
+            CallsState::Call(section) if section.has_read(text) && !last => None,
+            CallsState::Call(_) => {
+                let CallsState::Call(mut section) = std::mem::replace(&mut self.state, CallsState::Behind)
+                else {
                     return None;
-                }
-                let step = grammar.read(text, last, &self.starts.tools, emit);
-                self.after(step, text, last)
+                };
+                let step = section.read(text, last, &self.starts.tools, emit);
+                self.after(section, step, text, last, emit)
             }
         }
     }
@@ -198,42 +223,46 @@ impl Calls {
             return None;
         }
         self.parsed_length = 0;
-        let Some(mut grammar) = self.starts.grammar(tried) else {
+        let Some(grammar) = self.starts.grammar(tried) else {
             return self.reject_candidate(text, tried, emit);
         };
-        let mut called = false;
-        let step = grammar.read(text, last, &self.starts.tools, &mut |piece| {
-            if !std::mem::replace(&mut called, true) {
-                emit(Piece::Recognised(Rule::ToolText));
-            }
-            emit(piece);
-        });
+        let mut section = Section::new(grammar, tried, self.repair);
+        let step = section.read(text, last, &self.starts.tools, emit);
         match step {
-            _ if called => {
-                self.blank.clear();
-                self.state = CallsState::Call(grammar);
-                self.after(step, text, last)
-            }
+            _ if section.has_begun() => self.after(section, step, text, last, emit),
             Step::More(_) if !last && text.len() <= MAX_BUFFERED => {
                 self.parsed_length = text.len();
                 None
             }
-            _ => self.reject_candidate(text, Candidate { form_index: tried.form_index + 1, ..tried }, emit),
+            _ => self.reject_candidate(text, tried.next_form(), emit),
         }
     }
 
-    fn after(&mut self, step: Step, text: &str, last: bool) -> Option<usize> {
-        match step {
-            Step::More(read) if !last && text.len() - read <= MAX_BUFFERED => (read > 0).then_some(read),
-            Step::More(read) | Step::Done(read) => {
-                self.state = CallsState::Behind;
-                Some(read)
-            }
-            Step::No => {
-                self.state = CallsState::Behind;
-                Some(0)
-            }
+    /// Continues after a section has read a text: waits for more of it, or ends it. Returns the bytes that are decided.
+    fn after(
+        &mut self,
+        mut section: Section,
+        step: Step,
+        text: &str,
+        last: bool,
+        emit: Emit<'_>,
+    ) -> Option<usize> {
+        let waits = matches!(step, Step::More(read) if !last && text.len() - read <= MAX_BUFFERED);
+        if !waits && step != Step::No {
+            section.release(emit);
         }
+        if section.has_called() {
+            self.blank.clear();
+        } else if step == Step::No {
+            return self.reject_candidate(text, section.candidate().next_form(), emit);
+        }
+        let read = section.take_read();
+        if waits {
+            self.state = CallsState::Call(section);
+            return (read > 0).then_some(read);
+        }
+        self.state = CallsState::Behind;
+        Some(read)
     }
 
     /// Rejects a candidate: the next form that fits its start gets the text, else the marker is emitted as content.

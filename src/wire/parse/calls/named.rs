@@ -9,7 +9,7 @@
 use super::super::marker::{MarkerMatch, Markers, match_start};
 use super::super::{Emit, Piece};
 use super::value::Arguments;
-use super::{Grammar, Step, Tools, name_length};
+use super::{Grammar, Notation, Step, Tools, name_length};
 
 /// Limit on a name with its id, in bytes.
 const NAME: usize = 512;
@@ -149,7 +149,9 @@ impl NamedGrammar {
             }
         }
         let read = arguments.step(text, &self.stops, last, &mut *emit)?;
-        if !arguments.has_emitted() {
+        // Without arguments a marker follows; anything else is no JSON.
+        let rest = text.get(read..).unwrap_or("");
+        if !arguments.has_emitted() && matches!(self.stops.match_at_start(rest), MarkerMatch::At { .. }) {
             emit(Piece::Arguments("{}"));
         }
         self.state = NamedState::Ending;
@@ -204,6 +206,13 @@ impl Grammar for NamedGrammar {
         match &self.state {
             NamedState::Arguments(arguments) => self.form.fenced && !arguments.has_emitted(),
             _ => true,
+        }
+    }
+
+    fn notation(&self) -> Notation {
+        match self.state {
+            NamedState::Arguments(_) => Notation::OpenJson,
+            _ => Notation::EndedJson,
         }
     }
 }

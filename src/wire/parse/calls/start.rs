@@ -44,6 +44,13 @@ pub(super) struct Candidate {
     pub(super) form_index: usize,
 }
 
+impl Candidate {
+    /// Returns the candidate for the next form of the same start.
+    pub(super) fn next_form(self) -> Self {
+        Self { form_index: self.form_index + 1, ..self }
+    }
+}
+
 impl Starts {
     /// Collects the starts of these formats; none if the request has no tools.
     pub(in super::super) fn of(formats: &[&'static Format], tools: &Arc<Tools>) -> Self {

@@ -12,7 +12,7 @@
 use super::super::marker::{MarkerMatch, Markers, match_start};
 use super::super::{Emit, Piece};
 use super::value::Arguments;
-use super::{Grammar, Step, Tools, name_length, prefix};
+use super::{Grammar, Notation, Step, Tools, name_length, prefix};
 use crate::json::Raw;
 use crate::wire::tools::Types;
 
@@ -155,7 +155,10 @@ impl TaggedGrammar {
         self.some = false;
         name.clone_into(&mut self.name);
         emit(Piece::Call { name, id: None });
-        self.state = TaggedState::Key;
+        self.state = match rest.trim_start().starts_with('{') {
+            true => TaggedState::Body(Arguments::default()),
+            false => TaggedState::Key,
+        };
         Ok(Some(text.len() - rest.len()))
     }
 
@@ -372,10 +375,6 @@ impl TaggedGrammar {
             // Text that ends between two parameters leaves the call open; any other text ends it.
             MarkerMatch::Partial(_) => return Err(Step::Done(text.len())),
             MarkerMatch::Nowhere if begun.is_empty() => return Err(Step::Done(text.len())),
-            MarkerMatch::Nowhere if !self.some && begun.starts_with('{') => {
-                self.state = TaggedState::Body(Arguments::default());
-                return Ok(blank);
-            }
             MarkerMatch::Nowhere => {}
         }
         self.close_call(emit);
@@ -438,6 +437,14 @@ impl Grammar for TaggedGrammar {
     fn ignores_blank(&self) -> bool {
         // The white space before a name has a limit, and that in a value is part of it.
         matches!(self.state, TaggedState::Call | TaggedState::Key | TaggedState::BodyEnd)
+    }
+
+    fn notation(&self) -> Notation {
+        match self.state {
+            TaggedState::Body(_) => Notation::OpenJson,
+            TaggedState::BodyEnd => Notation::EndedJson,
+            _ => Notation::Other,
+        }
     }
 }
 

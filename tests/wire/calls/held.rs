@@ -1,0 +1,184 @@
+//! Calls whose arguments the model writes as JSON: held until they have ended, and text unless they are an object (wire-format
+//! 7.2), as they are or repaired (`repair_arguments`).
+
+use super::{AnswerParts, Case, both, call, cut, said, stream};
+use crate::slow::random::garbled;
+use proptest::prelude::*;
+
+/// Returns what a stream cut at each character and a whole answer come out as. Both are the same.
+fn parsed(parser: &str, repair: &str, text: &str, finish: &str) -> AnswerParts {
+    let letters: Vec<&str> = text.split_inclusive(|_: char| true).collect();
+    let [mut streamed, mut whole] = both(parser, &letters, finish);
+    for case in [&mut streamed, &mut whole] {
+        case.options["repair_arguments"] = repair.into();
+    }
+    let (streamed, whole) = (said(&streamed), said(&whole));
+    assert_eq!(streamed, whole, "{parser} {repair}: {text}");
+    whole
+}
+
+fn hermes(arguments: &str) -> String {
+    format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {arguments}}}\n</tool_call>")
+}
+
+fn kimi(arguments: &str) -> String {
+    format!("<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{arguments}<|tool_call_end|>")
+}
+
+#[test]
+fn a_value_that_is_no_object_leaves_its_call_text() {
+    for bad in
+        ["{'a': 1}", "{\"a\": 1,}", "{\"a\": True}", "[1]", "12", "true", "{a}", "\"{'a': 1}\"", "{\"a\": 1"]
+    {
+        let texts = [
+            ("hermes", hermes(bad)),
+            ("qwen3", hermes(bad)),
+            ("mistral", format!("[TOOL_CALLS]f[ARGS]{bad}")),
+            (
+                "deepseek_v31",
+                format!(
+                    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{bad}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+                ),
+            ),
+            ("kimi_k2", kimi(bad)),
+            ("granite", format!("<|tool_call|>[{{\"name\": \"f\", \"arguments\": {bad}}}]<tool_call>")),
+            (
+                "qwen3_coder",
+                format!(
+                    "<tool_call>\n<function=f>\n{}\n</function>\n</tool_call>",
+                    if bad.starts_with('{') { bad } else { "{1}" }
+                ),
+            ),
+        ];
+        for (parser, text) in texts {
+            // A bracket that is missing inside of others, and the end of a word, are not noticed before the text ends.
+            let has_end = ["kimi_k2", "deepseek_v31", "qwen3_coder"].contains(&parser);
+            if bad == "{\"a\": 1" && !has_end || parser == "mistral" && ["12", "true"].contains(&bad) {
+                continue;
+            }
+            let found = parsed(parser, "off", &text, "stop");
+            assert_eq!((found.content.as_str(), found.calls.len()), (text.as_str(), 0), "{parser}: {bad}");
+            assert_eq!(found.finish, "stop", "{parser}: {bad}");
+        }
+    }
+    // Markup after the name is no value either.
+    let text = kimi("}!}!");
+    assert_eq!(parsed("kimi_k2", "off", &text, "stop").content, text);
+}
+
+#[test]
+fn calls_beside_such_text() {
+    let (good, bad) = (hermes("{\"a\": 1}"), hermes("{'a': 1}"));
+    let f = || call("f", "{\"a\": 1}");
+    for (parser, text, content, calls) in [
+        ("hermes", format!("x {bad} {good} {bad}"), format!("x {bad}  {bad}"), vec![f()]),
+        ("hermes", format!("{bad}{bad}"), format!("{bad}{bad}"), vec![]),
+        ("hermes", format!("{good}\n{bad}"), format!("\n{bad}"), vec![f()]),
+        // A call inside of such text.
+        ("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {x</tool_call>".to_owned() + &good, "<tool_call>{\"name\": \"f\", \"arguments\": {x</tool_call>".to_owned(), vec![f()]),
+        // In a list, the text begins behind the separator.
+        (
+            "mistral",
+            "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"f\", \"arguments\": [1]}]".to_owned(),
+            " {\"name\": \"f\", \"arguments\": [1]}]".to_owned(),
+            vec![f()],
+        ),
+        ("kimi_k2", kimi("{x}") + &kimi("{\"a\": 1}"), kimi("{x}"), vec![f()]),
+        ("qwen3", format!("<think>r{bad}"), bad, vec![]),
+        ("qwen3", format!("<think>r{good}"), String::new(), vec![f()]),
+    ] {
+        let found = parsed(parser, "off", &text, "stop");
+        assert_eq!((found.content, found.calls), (content, calls), "{parser}: {text}");
+    }
+}
+
+#[test]
+fn a_call_that_is_cut_comes_as_far_as_it_was_written() {
+    let text = hermes("{\"a\": [1, \"b c\"]}");
+    let begins = text.find(": {").unwrap() + 2;
+    let ends = text.find("]}").unwrap() + 2;
+    for at in begins + 1..ends {
+        for finish in ["length", "stop"] {
+            let found = parsed("hermes", "off", &text[..at], finish);
+            assert_eq!((found.content.as_str(), found.calls), ("", vec![call("f", &text[begins..at])]));
+            assert_eq!(found.finish, "length");
+        }
+        let found = parsed("hermes", "json", &text[..at], "length");
+        assert_eq!((found.calls, found.finish.as_str()), (vec![call("f", &text[begins..at])], "length"));
+    }
+}
+
+#[test]
+fn a_held_call_is_sent_when_its_arguments_end() {
+    let text = hermes("{\"a\": \"b c\"}");
+    let (before, behind) = text.split_at(text.find("}}").unwrap() + 1);
+    let case = stream("hermes", &["x", before, behind], "stop");
+    let answer = case.run(&crate::cases::Cut::Whole).body;
+    let frames: Vec<&str> = answer.split("\n\n").filter(|frame| frame.contains("tool_calls\":[")).collect();
+    assert_eq!(frames.len(), 2, "{answer}");
+    assert!(frames[1].contains(r#""arguments":"{\"a\": \"b c\"}""#), "{answer}");
+}
+
+#[test]
+fn arguments_beyond_the_limit_pass_as_they_are() {
+    for (bytes, calls) in [(520_000, 0), (530_000, 1)] {
+        let arguments = format!("{{'a': \"{}\"}}", "b".repeat(bytes));
+        let text = hermes(&arguments);
+        let pieces: Vec<&str> =
+            cut(&text, &[]).into_iter().flat_map(|text| [&text[..300_000], &text[300_000..]]).collect();
+        for case in both("hermes", &pieces, "stop") {
+            let found = said(&case);
+            assert_eq!(found.calls.len(), calls, "{bytes}");
+            match found.calls.first() {
+                Some((_, said)) => assert!(*said == arguments, "{bytes}"),
+                None => assert!(found.content == text, "{bytes}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn repaired_arguments_make_a_call() {
+    for (parser, option, text, calls) in [
+        ("hermes", "json", hermes("{'a': True,}"), vec![call("f", "{\"a\": true}")]),
+        ("hermes", "tail", hermes("{'a': True,}"), vec![]),
+        ("hermes", "tail", hermes("\"{\\\"a\\\": 1}</tool_call>\""), vec![call("f", "{\"a\": 1}")]),
+        ("hermes", "off", hermes("\"{\\\"a\\\": 1}</tool_call>\""), vec![]),
+        ("kimi_k2", "json", kimi("{\"a\": [1"), vec![call("f", "{\"a\": [1]}")]),
+        ("kimi_k2", "json", kimi("{\"a\": [1, "), vec![]),
+        ("kimi_k2", "json", kimi("[1,]"), vec![]),
+    ] {
+        let found = parsed(parser, option, &text, "stop");
+        let content = if calls.is_empty() { text.as_str() } else { "" };
+        assert_eq!((found.content.as_str(), found.calls), (content, calls), "{parser} {option}: {text}");
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::seeded::seeded(1_500))]
+
+    /// What the model garbles is the same however it is cut; without a call nothing of the text is lost.
+    #[test]
+    fn garbled_arguments_are_the_same_wherever_they_are_cut(
+        arguments in garbled(),
+        written in prop::sample::select(vec!["hermes", "kimi_k2", "mistral", "llama3_json"]),
+        repair in prop::sample::select(vec!["off", "tail", "json"]),
+        finish in prop::sample::select(vec!["stop", "length", "tool_calls"]),
+        places in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+    ) {
+        let text = match written {
+            "hermes" => hermes(&arguments),
+            "kimi_k2" => kimi(&arguments),
+            "mistral" => format!("[TOOL_CALLS]f[ARGS]{arguments}[TOOL_CALLS]g[ARGS]{{}}"),
+            _ => format!("{{\"name\": \"f\", \"parameters\": {arguments}}}"),
+        };
+        let [mut streamed, mut whole]: [Case; 2] = both(written, &cut(&text, &places), finish);
+        streamed.options["repair_arguments"] = repair.into();
+        whole.options["repair_arguments"] = repair.into();
+        let (streamed, whole) = (said(&streamed), said(&whole));
+        prop_assert_eq!(&streamed, &whole, "{}", text);
+        if whole.calls.is_empty() {
+            prop_assert_eq!(&whole.content, &text);
+        }
+    }
+}
