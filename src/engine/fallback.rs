@@ -204,12 +204,18 @@ pub static BUDGET_LEFT_OUT: RequestRule = RequestRule::new(
 /// Part of vLLM's error message for a budget when it runs without a reasoning parser, in lower case.
 const NO_BUDGET: &[&str] = &["thinking_token_budget is set but"];
 
-/// Part of llama.cpp's error message for several choices, in lower case.
-const ONE_CHOICE: &[&str] = &["only one completion choice is allowed"];
+/// Parts of llama.cpp's error messages for several choices, in lower case: none, or more than it has slots.
+const ONE_CHOICE: &[&str] = &["only one completion choice is allowed", "field 'n': value must be between"];
 
-/// Parts of vLLM's error messages for tools when it runs without a parser of calls, in lower case.
-const NO_PARSER_OF_CALLS: &[&str] =
-    &["--tool-call-parser", "--enable-auto-tool-choice", "tool_call_parser", "tool call parser"];
+/// Parts of vLLM's error messages for tools when it runs without a parser of calls, in lower case. The last is that of
+/// its front end in Rust.
+const NO_PARSER_OF_CALLS: &[&str] = &[
+    "--tool-call-parser",
+    "--enable-auto-tool-choice",
+    "tool_call_parser",
+    "tool call parser",
+    "tool parsing is disabled",
+];
 
 /// Parts of the error messages of chat templates that take one system message, at the start, in lower case. Qwen3.5
 /// and later use the first; Mistral's own validation names the role.
@@ -384,6 +390,12 @@ mod tests {
                 Some(Fallback::CallsInText),
             ),
             (500, "Only one completion choice is allowed", Some(Fallback::FanOut)),
+            (400, "Field 'n': Value must be between 1 <= value <= 4, but got 5", Some(Fallback::FanOut)),
+            (
+                500,
+                "failed to submit chat request: tool parsing is disabled by frontend configuration",
+                Some(Fallback::CallsInText),
+            ),
             (
                 400,
                 "thinking_token_budget is set but reasoning_config is not configured. Please set --reasoning-parser \

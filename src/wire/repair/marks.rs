@@ -70,18 +70,18 @@ pub(in crate::wire) enum Tail {
 impl Tail {
     /// Returns the meaning of this text.
     pub(in crate::wire) fn of(text: &str) -> Self {
-        let rest = text.trim_start_matches(is_space);
-        if rest.is_empty() {
-            return Self::Blank;
+        let (mut rest, mut found) = (text.trim_start_matches(is_space), Self::Blank);
+        let mut is_open = false;
+        while !rest.is_empty() {
+            is_open |= MARKS.iter().any(|mark| mark.starts_with(rest));
+            let longest = MARKS.iter().filter_map(|mark| Some((mark.len(), rest.strip_prefix(mark)?))).max();
+            match longest {
+                Some((_, behind)) => rest = behind.trim_start_matches(is_space),
+                None => return if is_open { Self::Open } else { Self::Other },
+            }
+            found = Self::Marks;
         }
-        let longest = MARKS.iter().filter_map(|mark| Some((mark.len(), rest.strip_prefix(mark)?)));
-        let is_marks = longest.max().map(|(_, behind)| Self::of(behind));
-        match is_marks {
-            Some(Self::Blank | Self::Marks) => Self::Marks,
-            Some(Self::Open) => Self::Open,
-            Some(Self::Other) | None if MARKS.iter().any(|mark| mark.starts_with(rest)) => Self::Open,
-            Some(Self::Other) | None => Self::Other,
-        }
+        found
     }
 }
 

@@ -119,6 +119,14 @@ mod tests {
     }
 
     #[test]
+    fn many_marks_take_no_stack() {
+        let text = format!("{{}}{}", "}".repeat(400_000));
+        for option in [RepairArguments::Tail, RepairArguments::Json] {
+            assert_eq!(repaired(&text, option, true).map(|found| found.text).as_deref(), Some("{}"));
+        }
+    }
+
+    #[test]
     fn a_cut_call_is_not_completed() {
         assert_eq!(repaired(r#"{"a":1"#, RepairArguments::Json, false), None);
         let tail = |text| repaired(text, RepairArguments::Tail, true).map(|found| found.text);

@@ -114,6 +114,22 @@ async fn without_parser(pieces: &'static [&'static str]) -> Engine {
     .await
 }
 
+/// Starts vLLM's front end in Rust without a tool-call parser: it refuses tools in words of its own (capture
+/// `rust-noparser-tools` of vLLM 0.33.0).
+async fn rust_without_parser(pieces: &'static [&'static str]) -> Engine {
+    Engine::answering(move |attempt: &Attempt| {
+        let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+        if body["tools"].is_array() && body["tool_choice"] != "none" {
+            let message = "failed to submit chat request: tool parsing is disabled by frontend configuration";
+            let error =
+                json!({"error": {"message": message, "type": "server_error", "param": null, "code": 500}});
+            return Script::new().json("500 Internal Server Error", &error.to_string());
+        }
+        said(attempt, pieces)
+    })
+    .await
+}
+
 /// Returns an answer of these pieces, streamed or whole as requested.
 fn said(attempt: &Attempt, pieces: &[&str]) -> Script {
     if !attempt.text().contains(r#""stream":true"#) {
@@ -193,15 +209,22 @@ const TWO_TOOLS: &str = r#","tools":[{"type":"function","function":{"name":"weat
 async fn tools_work_on_a_vllm_without_a_parser_of_calls() {
     const MODEL: &str = "Qwen/Qwen3-8B";
     let named = r#","tool_choice":{"type":"function","function":{"name":"weather"}}"#;
-    for (choice, setup) in [
-        ("", Setup::new()),
-        ("", Setup::new().set("parser=auto")),
-        (r#","tool_choice":"auto""#, Setup::new()),
-        (r#","tool_choice":"required""#, Setup::new()),
-        (r#","tool_choice":"required""#, Setup::new().set("parser=qwen3")),
-        (named, Setup::new()),
+    for (is_rust, choice, setup) in [
+        (false, "", Setup::new()),
+        (false, "", Setup::new().set("parser=auto")),
+        (false, r#","tool_choice":"auto""#, Setup::new()),
+        (false, r#","tool_choice":"required""#, Setup::new()),
+        (false, r#","tool_choice":"required""#, Setup::new().set("parser=qwen3")),
+        (false, named, Setup::new()),
+        (true, "", Setup::new()),
+        (true, r#","tool_choice":"required""#, Setup::new()),
+        (true, named, Setup::new()),
     ] {
-        let world = World::start(without_parser(&PIECES).await, setup).await;
+        let engine = match is_rust {
+            true => rust_without_parser(&PIECES).await,
+            false => without_parser(&PIECES).await,
+        };
+        let world = World::start(engine, setup).await;
         for (stream, attempts) in [(true, "2"), (true, "1"), (false, "1")] {
             let answer = world.ask(&chat(MODEL, stream, &format!("{TWO_TOOLS}{choice}"))).await;
             assert_eq!(ChatContent::of(&answer), ChatContent::call(), "{choice} {stream}");
