@@ -115,8 +115,11 @@ fn reserved_listener() -> TcpListener {
     TcpListener::bind("127.0.0.44:0").expect("a free port")
 }
 
+/// Waits until the engine gets no requests, and those that were on their way to it have ended.
 async fn is_down(world: &World) {
-    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"e0\"}", 0).await;
+    for metric in ["samewire_upstream_up", "samewire_upstream_active_streams"] {
+        world.samewire.metric_becomes(&format!("{metric}{{upstream=\"e0\"}}"), 0).await;
+    }
 }
 
 /// Restarts the engine at its address in loading state, and checks that only probes reach it.
