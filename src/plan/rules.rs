@@ -86,7 +86,7 @@ pub(super) fn adapted(
 fn of_refusals(route: &Route) -> impl Iterator<Item = &'static RequestRule> {
     let fallbacks = route.fallbacks;
     let of_values = [Fallback::Effort(Efforts::NONE), Fallback::EffortLeftOut, Fallback::BudgetLeftOut];
-    of_values.into_iter().filter_map(move |fallback| fallbacks.has(fallback).then(|| fallback.rule()))
+    of_values.into_iter().filter(move |fallback| fallbacks.has(*fallback)).map(Fallback::rule)
 }
 
 /// Returns true if the request asks for several choices and can be split into one request for each.

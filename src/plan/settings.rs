@@ -2,10 +2,10 @@
 //! (engines E.2).
 
 use super::adapt::RequestAdapter;
-use crate::engine::efforts::Efforts;
+use crate::engine::efforts::{EFFORTS, Efforts};
 use crate::engine::rule::Constraint;
 use crate::json::{self, Members, Raw, Text, quoted, raw_member};
-use crate::request::{self, THINKING_SWITCHES, fields::place, unsupported_value};
+use crate::request::{self, THINKING_SWITCHES, fields::place, switch_of, unsupported_value};
 use crate::wire::Api;
 use crate::wire::fault::Failure;
 
@@ -267,21 +267,27 @@ pub(super) fn no_reasoning(adapter: &mut RequestAdapter<'_>) -> bool {
 /// budget by `thinking_token_budget` if the engine reads it, and an effort in `think` by `reasoning_effort`. gpt-oss
 /// has no switch.
 pub(super) fn thinking_switch(adapter: &mut RequestAdapter<'_>, budget: bool) -> bool {
-    let switch = request::thinking_switch(|key| adapter.top.non_null(key));
-    let thinking = adapter.top.non_null("thinking");
-    let tokens =
-        thinking.and_then(|json| raw_member(json, "budget_tokens")).map(|tokens| tokens.get().to_owned());
-    let effort = adapter.top.non_null("think").filter(|json| json.starts_with('"')).map(ToOwned::to_owned);
-    if THINKING_SWITCHES.iter().filter(|key| adapter.top.remove(key)).count() == 0 {
+    let top = &mut adapter.top;
+    let says = |key: &str| top.non_null(key).and_then(|json| switch_of(key, json));
+    let known: Vec<_> = THINKING_SWITCHES.into_iter().filter(|key| says(key).is_some()).collect();
+    if known.is_empty() {
         return false;
     }
-    if let Some(effort) = effort.filter(|_| adapter.top.non_null("reasoning_effort").is_none()) {
-        adapter.top.set("reasoning_effort", effort);
+    let switch = request::thinks(|key| top.non_null(key));
+    let budget = top.non_null("thinking").filter(|_| budget && switch != Some(false));
+    let budget =
+        budget.and_then(|json| raw_member(json, "budget_tokens")).map(|tokens| tokens.get().to_owned());
+    let think = top.non_null("think").and_then(|json| Text::of(Raw::of(json)?)).map(|word| word.decoded());
+    let effort = think.filter(|word| EFFORTS.contains(&word.as_ref())).map(|word| quoted(&word));
+    known.iter().for_each(|key| _ = top.remove(key));
+    if let Some(effort) = effort.filter(|_| top.non_null("reasoning_effort").is_none()) {
+        top.set("reasoning_effort", effort);
     }
     if let Some(on) = switch.filter(|_| !adapter.ask.is_gpt_oss()) {
         set_template_switches(adapter, on);
     }
-    if let Some(tokens) = tokens.filter(|_| budget && adapter.top.non_null(BUDGET).is_none()) {
+    let budget = budget.filter(|tokens| tokens.parse::<u32>().is_ok());
+    if let Some(tokens) = budget.filter(|_| adapter.top.non_null(BUDGET).is_none()) {
         adapter.top.set(BUDGET, tokens);
     }
     true

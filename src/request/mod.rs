@@ -76,19 +76,42 @@ pub(crate) fn effort(reasoning: &str) -> Option<String> {
 /// Members by which other services switch reasoning on and off: DeepSeek's, Z.ai's and Anthropic's, Qwen's, Ollama's.
 pub(crate) const THINKING_SWITCHES: [&str; 3] = ["thinking", "enable_thinking", "think"];
 
-/// Returns what the switches of [`THINKING_SWITCHES`] say, of which `get` returns the values that are not null; `None`
-/// if the model is to decide.
-pub(crate) fn thinking_switch<'a>(get: impl Fn(&'static str) -> Option<&'a str>) -> Option<bool> {
-    THINKING_SWITCHES.iter().find_map(|key| match get(key)? {
-        "true" => Some(true),
-        "false" => Some(false),
-        // An effort.
-        word if word.starts_with('"') => Some(word != "\"none\""),
-        object => match json::member(object, "type").as_deref() {
-            Some("enabled") => Some(true),
-            Some("disabled") => Some(false),
-            _ => None,
-        },
+/// Meaning of one of [`THINKING_SWITCHES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ThinkingSwitch {
+    On,
+    Off,
+    /// The model decides.
+    Open,
+}
+
+/// Returns what a switch says, of which this is the value as JSON; `None` if it is no value of a switch.
+pub(crate) fn switch_of(key: &str, json: &str) -> Option<ThinkingSwitch> {
+    let of_word = |word: &str| match word {
+        "true" | "on" | "enabled" => Some(ThinkingSwitch::On),
+        "false" | "off" | "none" | "disabled" => Some(ThinkingSwitch::Off),
+        "auto" | "adaptive" => Some(ThinkingSwitch::Open),
+        _ => None,
+    };
+    match json.as_bytes().first()? {
+        b't' | b'f' => of_word(json),
+        b'{' => of_word(json::member(json, "type")?.as_ref()),
+        b'"' => {
+            let word = Text::of(Raw::of(json)?)?.decoded();
+            // Only Ollama's has efforts.
+            let is_effort = key == "think" && !word.is_empty();
+            if is_effort { of_word(&word).or(Some(ThinkingSwitch::On)) } else { of_word(&word) }
+        }
+        _ => None,
+    }
+}
+
+/// Returns true or false if one of [`THINKING_SWITCHES`] switches reasoning on or off; `get` returns their values.
+pub(crate) fn thinks<'a>(get: impl Fn(&'static str) -> Option<&'a str>) -> Option<bool> {
+    THINKING_SWITCHES.iter().find_map(|key| match switch_of(key, get(key)?)? {
+        ThinkingSwitch::On => Some(true),
+        ThinkingSwitch::Off => Some(false),
+        ThinkingSwitch::Open => None,
     })
 }
 
@@ -299,7 +322,7 @@ impl ChatRequest {
         };
         let told = || {
             let of_template = field("chat_template_kwargs").and_then(OutputConstraints::thinking);
-            of_template.or_else(|| thinking_switch(field))
+            of_template.or_else(|| thinks(field))
         };
         ask.reasons = if is_off { Some(false) } else { told() };
         let is_said = |key: &&str| field(key).is_some_and(|json| json != "null");

@@ -29,16 +29,15 @@ pub(crate) fn named_files(body: &[u8]) -> Vec<NamedFile> {
         return Vec::new();
     }
     let Ok(text) = simdutf8::basic::from_utf8(body) else { return Vec::new() };
-    let lists = ["messages", "input"].into_iter().filter_map(|key| json::raw_member(text, key));
+    let lists = ["messages", "input", "items"].into_iter().filter_map(|key| json::raw_member(text, key));
     let messages = lists.filter_map(|list| json::elements(list.get())).flatten();
     let lists = messages.flat_map(|message| {
         ["content", "output"].into_iter().filter_map(move |key| json::raw_member(message.get(), key))
     });
-    lists
-        .filter_map(|list| json::elements(list.get()))
-        .flatten()
-        .filter_map(|part| named(text, part))
-        .collect()
+    let parts = lists.filter_map(|list| json::elements(list.get())).flatten();
+    let mut named: Vec<_> = parts.filter_map(|part| named(text, part)).collect();
+    named.sort_by_key(|file| file.at.start);
+    named
 }
 
 fn named(text: &str, part: Raw<'_>) -> Option<NamedFile> {
@@ -50,11 +49,14 @@ fn named(text: &str, part: Raw<'_>) -> Option<NamedFile> {
 }
 
 /// Puts files into a body: their names, and their content as a data URL. `files` are in the order of
-/// [`named_files`].
-pub(crate) fn with_files(body: &[u8], files: &[(NamedFile, String, String)]) -> Bytes {
+/// [`named_files`], each with what it names.
+pub(crate) fn with_files<'f>(
+    body: &[u8],
+    files: impl IntoIterator<Item = (&'f NamedFile, &'f (String, String))>,
+) -> Bytes {
     let mut out = BytesMut::with_capacity(body.len());
     let mut end = 0;
-    for (named, name, content) in files {
+    for (named, (name, content)) in files {
         out.extend_from_slice(body.get(end..named.at.start).unwrap_or_default());
         out.extend_from_slice(if named.is_part {
             b"{\"type\":\"input_file\",\"filename\":"
@@ -78,9 +80,9 @@ mod tests {
     fn files_take_the_places_of_their_ids() {
         let files = |body: &str| {
             let named = named_files(body.as_bytes());
-            let files: Vec<_> =
-                named.into_iter().map(|file| (file, "n.md".to_owned(), "a\n".to_owned())).collect();
-            String::from_utf8(with_files(body.as_bytes(), &files).to_vec()).unwrap()
+            let file = ("n.md".to_owned(), "a\n".to_owned());
+            let files = named.iter().map(|named| (named, &file));
+            String::from_utf8(with_files(body.as_bytes(), files).to_vec()).unwrap()
         };
         for (body, expected) in [
             (
@@ -94,6 +96,10 @@ mod tests {
         ] {
             assert_eq!(files(body), expected);
         }
+        let order = files(
+            r#"{"input":[{"output":[{"type":"input_file","file_id":"a"}],"content":[{"type":"input_file","file_id":"b"}]}],"messages":[{"content":[{"type":"file","file":{"file_id":"c"}}]}]}"#,
+        );
+        assert!(!order.contains("file_id") && order.ends_with("}}]}]}"), "{order}");
         for body in [
             r#"{"messages":[{"role":"user","content":"\"file_id\""}]}"#,
             r#"{"input":"the \"file_id\""}"#,

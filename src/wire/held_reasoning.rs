@@ -9,6 +9,7 @@ use super::Shape;
 use super::decode::{ReadOptions, Sink};
 use super::detached_riders::HeldRiders;
 use super::event::{Delta, Event, Finish, Reason, Riders, ToolEntry};
+use super::options::MissingFinish;
 use super::rule::Rule;
 use crate::json::Text;
 use bytes::BytesMut;
@@ -24,6 +25,8 @@ pub(super) struct HeldReasoning {
     max_choices: usize,
     /// True if the client gets no reasoning.
     hides: bool,
+    /// True if an end of stream without a finish reason counts as a finish (option `missing_finish`).
+    supplies_finish: bool,
 }
 
 /// Reasoning of one choice.
@@ -43,12 +46,13 @@ impl HeldReasoning {
             choices: Vec::new(),
             max_choices: shape.choices as usize,
             hides: shape.hide_reasoning,
+            supplies_finish: shape.options.missing_finish == MissingFinish::Stop,
         })
     }
 
     pub(super) fn event(&mut self, event: Event<'_>, to: &mut dyn Sink) {
         match event {
-            Event::End => self.end(true, to),
+            Event::End => self.end(self.supplies_finish, to),
             Event::Fail(_) => self.end(false, to),
             _ => {}
         }
@@ -135,8 +139,10 @@ impl HeldReasoning {
         }
         let delta = if as_content { Delta::Content } else { Delta::Reasoning };
         let choice = u32::try_from(choice).unwrap_or(u32::MAX);
-        for (text, riders) in pieces.iter().filter(|_| as_content || !self.hides) {
-            to.delta(choice, delta(Text::json(text)), riders.lend());
+        for (text, riders) in &pieces {
+            let is_shown = as_content || !self.hides;
+            let delta = if is_shown { delta(Text::json(text)) } else { Delta::Bare };
+            to.delta(choice, delta, riders.lend());
         }
     }
 }

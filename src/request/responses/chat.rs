@@ -11,7 +11,7 @@ use super::turns::{Turn, drop_oldest, turns};
 use super::{ResponsesMode, ResponsesRequest};
 use crate::json::{Raw, Text, write_string};
 use crate::request::refusals::invalid;
-use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS};
+use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, thinks};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
 use crate::wire::options::{Harmony, InstructionsRole, Options, Parser, PromptCacheKey, RequestUnknown};
@@ -88,9 +88,10 @@ impl ResponsesRequest {
         let of = |key: &str| self.unknown.iter().find(|(known, _)| known == key).map(|(_, json)| json);
         let kwargs = of("chat_template_kwargs").and_then(|json| std::str::from_utf8(json).ok());
         let is_none = |(key, json): &(&str, String)| *key == "reasoning_effort" && json == "\"none\"";
+        let text = |key: &str| of(key).and_then(|json| std::str::from_utf8(json).ok());
         match self.settings.iter().any(is_none) {
             true => Some(false),
-            false => kwargs.and_then(OutputConstraints::thinking),
+            false => kwargs.and_then(OutputConstraints::thinking).or_else(|| thinks(text)),
         }
     }
 

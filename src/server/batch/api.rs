@@ -1,7 +1,7 @@
 //! Operations on batches: create, read, list and cancel.
 
 use super::facts::{Facts, object};
-use super::{at_limit, seconds};
+use super::seconds;
 use crate::request::batch::BatchRequest;
 use crate::request::invalid;
 use crate::server::admit::body::Body;
@@ -130,7 +130,7 @@ pub(super) fn list_request(
             ("purpose", "batch") => ask.purpose = Some(FilePurpose::Batch),
             ("purpose", "batch_output") => ask.purpose = Some(FilePurpose::BatchOutput),
             ("purpose", "user_data") => ask.purpose = Some(FilePurpose::UserData),
-            ("purpose", _) => return Err(at_limit("Only files for batches are kept here.".to_owned())),
+            ("purpose", _) => return Err(invalid("purpose", "it must be batch, batch_output or user_data")),
             _ => {}
         }
     }

@@ -37,7 +37,10 @@ impl RequestContext {
         what: ConversationPath,
     ) -> Result<Response<Body>, Failure> {
         let body = match head.method {
-            Method::POST => self.body(body, self.app.config.limits.max_body_bytes).await?,
+            Method::POST => {
+                let body = self.body(body, self.app.config.limits.max_body_bytes).await?;
+                self.with_files(body, &head.headers).await?
+            }
             _ => Bytes::new(),
         };
         self.active_request.begin_answer();

@@ -48,7 +48,8 @@ pub(super) fn canonical(
 pub(super) fn state_of_calls(said: Reason, shape: &Shape, usage: Option<&Usage>) -> CallState {
     match said {
         Reason::Length | Reason::ContentFilter => CallState::Cut,
-        _ if is_at_limit(shape, usage) => CallState::Cut,
+        // The usage of several choices does not tell which of them has reached the limit.
+        _ if usage.zip(shape.limit).is_some_and(|(usage, limit)| usage.completion >= limit) => CallState::Cut,
         _ => CallState::Ended,
     }
 }

@@ -6,7 +6,7 @@
 use crate::json::Text;
 use crate::wire::arguments::Arguments;
 use crate::wire::options::RepairArguments;
-use crate::wire::repair::{self, Tail};
+use crate::wire::repair::{self, ArgumentsEnd, Tail};
 use crate::wire::rule::{Rule, Tally};
 
 /// Limit in bytes on the text held after a closed value.
@@ -97,9 +97,8 @@ impl HeldArguments {
         let is_interrupted = state == CallState::Interrupted;
         let may_repair = !(arguments.is_complete() || is_interrupted && self.tried);
         self.tried = true;
-        let found = may_repair
-            .then(|| repair::repaired(&self.text, self.option, state == CallState::Ended))
-            .flatten();
+        let end = if state == CallState::Ended { ArgumentsEnd::Said } else { ArgumentsEnd::Unknown };
+        let found = may_repair.then(|| repair::repaired(&self.text, self.option, end)).flatten();
         if found.is_none() && is_interrupted && !arguments.is_complete() {
             return None;
         }

@@ -1,7 +1,7 @@
 //! Correction of a fixed list of mistakes in JSON that a model wrote: one pass over the text.
 
-use super::Repaired;
 use super::marks::{Tail, is_space};
+use super::{ArgumentsEnd, Repaired};
 use crate::json::escaped;
 use crate::wire::rule::Rule;
 
@@ -17,8 +17,8 @@ struct Correction<'t> {
 }
 
 /// Returns the text with each mistake of the list corrected; `None` if it is no object or array that ends. The result
-/// need not be JSON. `ended`: missing brackets are a mistake, not the sign of a cut.
-pub(super) fn corrected(text: &str, ended: bool) -> Option<Repaired> {
+/// need not be JSON. Missing brackets are a mistake if `end` is known, else the sign of a cut.
+pub(super) fn corrected(text: &str, end: ArgumentsEnd) -> Option<Repaired> {
     let mut found =
         Correction { rest: text, json: String::new(), due: Vec::new(), last: ':', rules: Vec::new() };
     while let Some(sign) = found.next() {
@@ -28,7 +28,7 @@ pub(super) fn corrected(text: &str, ended: bool) -> Option<Repaired> {
         }
     }
     if !found.due.is_empty() {
-        found.close(ended)?;
+        found.close(end)?;
     }
     Some(Repaired { text: found.json, rules: found.rules })
 }
@@ -134,9 +134,11 @@ impl Correction<'_> {
         Some(())
     }
 
-    /// Adds missing brackets after a complete member. Fails if the call may have been cut.
-    fn close(&mut self, ended: bool) -> Option<()> {
-        if !ended || "{[,:".contains(self.last) {
+    /// Adds missing brackets after a complete member. Fails if the call may have been cut: a number may go on, unless
+    /// markup follows.
+    fn close(&mut self, end: ArgumentsEnd) -> Option<()> {
+        let is_open = "{[,:".contains(self.last) || end == ArgumentsEnd::Said && self.last.is_ascii_digit();
+        if is_open || end == ArgumentsEnd::Unknown {
             return None;
         }
         self.apply(Rule::ToolArgumentsBrackets);

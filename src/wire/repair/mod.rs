@@ -30,16 +30,27 @@ pub(super) fn is_json(text: &str) -> bool {
     arguments.is_complete()
 }
 
-/// Returns the arguments repaired as the option says; `None` if they are JSON, or cannot be made JSON. `ended`: the
-/// call is known not to have been cut, so that missing brackets may be added.
-pub(super) fn repaired(text: &str, option: RepairArguments, ended: bool) -> Option<Repaired> {
+/// What is known of the end of a call's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ArgumentsEnd {
+    /// They may have been cut.
+    Unknown,
+    /// The engine told of no cut.
+    Said,
+    /// Markup of the call follows them.
+    Marked,
+}
+
+/// Returns the arguments repaired as the option says; `None` if they are JSON, or cannot be made JSON. Missing brackets are
+/// added if `end` is known.
+pub(super) fn repaired(text: &str, option: RepairArguments, end: ArgumentsEnd) -> Option<Repaired> {
     if option == RepairArguments::Off || is_json(text) {
         return None;
     }
     let found = match option {
         RepairArguments::Off => None,
         RepairArguments::Tail => without_tail(text),
-        RepairArguments::Json => mistakes::corrected(text, ended),
+        RepairArguments::Json => mistakes::corrected(text, end),
     };
     found.filter(|found| is_json(&found.text))
 }
@@ -70,7 +81,7 @@ mod tests {
             (r#"{"a":[1, 2 , ] , }"#, r#"{"a":[1, 2  ]  }"#, &[Comma]),
             (r#"{'a': 'it\'s "b"'}"#, r#"{"a": "it's \"b\""}"#, &[Quotes]),
             (r#"{"a": True, "b": [None, False]}"#, r#"{"a": true, "b": [null, false]}"#, &[Words]),
-            (r#"{"a":{"b":[1"#, r#"{"a":{"b":[1]}}"#, &[Brackets]),
+            (r#"{"a":{"b":["c""#, r#"{"a":{"b":["c"]}}"#, &[Brackets]),
             ("{\"a\":\"b\nc\t\u{1}\"}", r#"{"a":"b\nc\t\u0001"}"#, &[Controls]),
             ("{'a': 'b\n', 'c': True,", "", &[]),
             (
@@ -79,7 +90,7 @@ mod tests {
                 &[Quotes, Controls, Words, Comma, Brackets],
             ),
         ] {
-            let found = repaired(text, RepairArguments::Json, true);
+            let found = repaired(text, RepairArguments::Json, ArgumentsEnd::Said);
             let expected = Repaired { text: expected.to_owned(), rules: rules.to_vec() };
             assert_eq!(found, Some(expected).filter(|_| !rules.is_empty()), "{text}");
         }
@@ -101,6 +112,7 @@ mod tests {
             "{\"a\":'b",
             "{\"a\":tru",
             "{\"a\":-",
+            "{\"a\":12",
             "{\"a\"",
             "{\"a\":[1}",
             "{,}",
@@ -114,7 +126,7 @@ mod tests {
             "True",
             "{\"a\":\"b\\\n\"}",
         ] {
-            assert_eq!(repaired(text, RepairArguments::Json, true), None, "{text}");
+            assert_eq!(repaired(text, RepairArguments::Json, ArgumentsEnd::Said), None, "{text}");
         }
     }
 
@@ -122,17 +134,22 @@ mod tests {
     fn many_marks_take_no_stack() {
         let text = format!("{{}}{}", "}".repeat(400_000));
         for option in [RepairArguments::Tail, RepairArguments::Json] {
-            assert_eq!(repaired(&text, option, true).map(|found| found.text).as_deref(), Some("{}"));
+            assert_eq!(
+                repaired(&text, option, ArgumentsEnd::Said).map(|found| found.text).as_deref(),
+                Some("{}")
+            );
         }
     }
 
     #[test]
     fn a_cut_call_is_not_completed() {
-        assert_eq!(repaired(r#"{"a":1"#, RepairArguments::Json, false), None);
-        let tail = |text| repaired(text, RepairArguments::Tail, true).map(|found| found.text);
+        let marked = repaired(r#"{"a":1"#, RepairArguments::Json, ArgumentsEnd::Marked);
+        assert_eq!(marked.map(|found| found.text).as_deref(), Some(r#"{"a":1}"#));
+        assert_eq!(repaired(r#"{"a":true"#, RepairArguments::Json, ArgumentsEnd::Unknown), None);
+        let tail = |text| repaired(text, RepairArguments::Tail, ArgumentsEnd::Said).map(|found| found.text);
         assert_eq!(tail(r#"{"a":1"#), None);
         assert_eq!(tail(r#"{"a":1,}</tool_call>"#), None);
         assert_eq!(tail(r#"{"a":1}</tool_call>"#).as_deref(), Some(r#"{"a":1}"#));
-        assert_eq!(repaired(r#"{"a":1}}"#, RepairArguments::Off, true), None);
+        assert_eq!(repaired(r#"{"a":1}}"#, RepairArguments::Off, ArgumentsEnd::Said), None);
     }
 }

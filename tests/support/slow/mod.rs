@@ -431,8 +431,7 @@ fn is_at_limit(case: &Case, completion_tokens: Option<u64>) -> bool {
 
 /// Returns true if this end of a choice may have cut its calls, so that they are not completed.
 fn may_be_cut(case: &Case, said: FinishWord, completion_tokens: Option<u64>) -> bool {
-    let at_limit = is_at_limit(case, completion_tokens) && choices(case) == 1;
-    at_limit || [FinishWord::Length, FinishWord::ContentFilter].contains(&said)
+    is_at_limit(case, completion_tokens) || [FinishWord::Length, FinishWord::ContentFilter].contains(&said)
 }
 
 /// Returns true if a JSON value has begun that more text could complete.

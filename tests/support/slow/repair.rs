@@ -161,7 +161,10 @@ impl Reader<'_> {
             self.value()?;
             self.blank();
             match self.peek() {
-                None if self.ended => {
+                // A number may go on.
+                None if self.ended
+                    && !self.json.trim_end_matches(BLANK).ends_with(|c: char| c.is_ascii_digit()) =>
+                {
                     self.json.push(close);
                     return Some(());
                 }

@@ -251,6 +251,17 @@ impl Calls {
         if !waits && step != Step::No {
             section.release(emit);
         }
+        if let (Step::No, Some(end)) = (step, section.rejected()) {
+            // All of it: to look for calls inside it would read it again for each marker in it.
+            if section.has_called() {
+                self.blank.clear();
+            }
+            let start = section.take_read();
+            self.state = CallsState::Text;
+            emit_content(&std::mem::take(&mut self.blank), emit);
+            emit_content(text.get(start..end)?, emit);
+            return Some(end);
+        }
         if section.has_called() {
             self.blank.clear();
         } else if step == Step::No {

@@ -14,7 +14,7 @@ use super::super::{Emit, Piece};
 use super::start::Candidate;
 use super::{Grammar, Notation, Step, Tools};
 use crate::wire::options::RepairArguments;
-use crate::wire::repair::{self, MAX_HELD};
+use crate::wire::repair::{self, ArgumentsEnd, MAX_HELD};
 use crate::wire::rule::Rule;
 
 /// Parser for one section of calls.
@@ -26,6 +26,8 @@ pub(super) struct Section {
     /// Number of bytes read of the undecided text.
     read: usize,
     held: Option<HeldCall>,
+    /// Offset in the undecided text of the end of a call that is text, because its arguments are no JSON.
+    rejected: Option<usize>,
     /// True once a call has been sent.
     called: bool,
 }
@@ -44,7 +46,7 @@ impl Section {
     /// Creates the parser of a section that may begin with this candidate.
     pub(super) fn new(mut grammar: Box<dyn Grammar>, candidate: Candidate, repair: RepairArguments) -> Self {
         let read = grammar.take_marker_length();
-        Self { grammar, candidate, repair, read, held: None, called: false }
+        Self { grammar, candidate, repair, read, held: None, rejected: None, called: false }
     }
 
     /// Returns the candidate that the section begins with.
@@ -60,6 +62,11 @@ impl Section {
     /// Returns true if a call has been sent.
     pub(super) fn has_called(&self) -> bool {
         self.called
+    }
+
+    /// Returns the end of a call that has been rejected for its arguments.
+    pub(super) fn rejected(&self) -> Option<usize> {
+        self.rejected
     }
 
     /// Returns true if all of the undecided text has been read.
@@ -91,7 +98,9 @@ impl Section {
             let (Ok(read) | Err(Step::More(read) | Step::Done(read))) = step else { return Step::No };
             self.read = start + read;
             if !self.is_decided(emit) {
+                self.rejected = Some(self.read);
                 self.read = self.held.take().map_or(0, |held| held.start);
+                emit(Piece::Recognised(Rule::ToolArgumentsInvalid));
                 return Step::No;
             }
             match step {
@@ -126,7 +135,7 @@ impl Section {
                 if !held.arguments.trim_start().starts_with('{') {
                     return false;
                 }
-                if let Some(repaired) = repair::repaired(&held.arguments, self.repair, true) {
+                if let Some(repaired) = repair::repaired(&held.arguments, self.repair, ArgumentsEnd::Marked) {
                     repaired.rules.iter().for_each(|rule| emit(Piece::Recognised(*rule)));
                     held.arguments = repaired.text;
                 } else if !repair::is_json(&held.arguments) {
