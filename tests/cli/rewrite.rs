@@ -629,7 +629,7 @@ fn repairs_of_arguments_are_explained() {
             "12 characters were marks of reasoning and calls",
         ),
         ("{'a': True}", &["tool_arguments_quotes", "tool_arguments_words"], "no text was lost"),
-        (r#"{"a":[1"#, &["tool_arguments_brackets"], "no text was lost"),
+        (r#"{"a":["b""#, &["tool_arguments_brackets"], "no text was lost"),
     ] {
         for input in [stream(arguments), whole(arguments)] {
             let (code, _, told) =

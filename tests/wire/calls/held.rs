@@ -182,3 +182,15 @@ proptest! {
         }
     }
 }
+
+/// A text full of such calls is read in linear time: after 64 of them no more are looked for.
+#[test]
+fn many_rejected_calls_are_few_to_read() {
+    let (bad, good) = (hermes("{'a': 1}"), hermes("{\"a\": 1}"));
+    for (count, calls) in [(63, 1), (64, 0)] {
+        let text = bad.repeat(count) + &good;
+        let found = parsed("hermes", "off", &text, "stop");
+        assert_eq!(found.calls.len(), calls, "{count}");
+        assert_eq!(found.content, if calls == 0 { text } else { bad.repeat(count) });
+    }
+}

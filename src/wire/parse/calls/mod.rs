@@ -106,7 +106,13 @@ pub(super) struct Calls {
     repair: RepairArguments,
     /// Length in bytes of the candidate when it was last parsed without a decision.
     parsed_length: usize,
+    /// Number of calls that are text because of their arguments.
+    rejected: usize,
 }
+
+/// Limit on the calls of a text that are rejected for their arguments, after which no more are looked for: each may read
+/// the rest of the text for its end.
+const MOST_REJECTED: usize = 64;
 
 #[derive(Debug)]
 enum CallsState {
@@ -139,6 +145,7 @@ impl Calls {
             blank: String::new(),
             repair,
             parsed_length: 0,
+            rejected: 0,
         })
     }
 
@@ -252,11 +259,12 @@ impl Calls {
             section.release(emit);
         }
         if let (Step::No, Some(end)) = (step, section.rejected()) {
-            // All of it: to look for calls inside it would read it again for each marker in it.
+            // All of it: a call inside it would be an argument.
             if section.has_called() {
                 self.blank.clear();
             }
             let start = section.take_read();
+            self.rejected += 1;
             self.state = CallsState::Text;
             emit_content(&std::mem::take(&mut self.blank), emit);
             emit_content(text.get(start..end)?, emit);
@@ -319,6 +327,12 @@ impl Calls {
         let said = text.get(..before)?;
         let blank = matches!(self.state, CallsState::Behind) && said.trim().is_empty();
         if let MarkerMatch::At { marker, .. } = found {
+            if marker < self.starts.len() && self.rejected >= MOST_REJECTED {
+                self.state = CallsState::Text;
+                let behind = before + self.markers.len(marker);
+                emit_content(text.get(..behind)?, emit);
+                return Some(behind);
+            }
             if marker < self.starts.len() {
                 match blank {
                     true => said.clone_into(&mut self.blank),
