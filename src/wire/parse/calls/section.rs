@@ -56,7 +56,7 @@ impl Section {
 
     /// Returns true if a call has been recognised.
     pub(super) fn has_begun(&self) -> bool {
-        self.called || self.held.is_some()
+        self.called || self.held.is_some() || self.rejected.is_some()
     }
 
     /// Returns true if a call has been sent.
