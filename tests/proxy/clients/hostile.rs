@@ -160,8 +160,7 @@ async fn grown_by(engine: &str, route: &str, body: String) -> (Option<u16>, u64)
     let world = World::start_as(answering, engine, setup.allow_errors()).await;
     // A first request, so that memory allocated once is not counted.
     world.ask(&Request::stream("")).await;
-    let before = world.samewire.allocated();
-    peak(&world, true);
+    let before = peak(&world, true);
     // Without optimisation and beside other tests, reading such a body takes many seconds.
     let mut client = Client::connect(world.proxy()).await.with_patience(8 * PATIENCE);
     // The request may be refused before its end.
@@ -244,8 +243,7 @@ async fn no_answer_takes_more_than_is_allowed() {
         let engine = Engine::in_turn(vec![Script::answer("a", 1), script]).await;
         let world = World::start(engine, setup.allow_errors()).await;
         world.ask(&Request::stream("")).await;
-        let before = world.samewire.allocated();
-        peak(&world, true);
+        let before = peak(&world, true);
         let answer = world.ask(&request).await;
         let grown = peak(&world, false).saturating_sub(before);
         println!("{}: {}, {grown} bytes", request.path(), answer.head.status);
