@@ -21,8 +21,9 @@ impl RequestContext {
         body: Bytes,
         headers: &HeaderMap,
     ) -> Result<Bytes, Failure> {
-        let named = named_files(&body);
-        if named.is_empty() || !self.app.config.batch.enabled {
+        // Without batches there are no files, and no body is searched for them.
+        let named = if self.app.config.batch.enabled { named_files(&body) } else { Vec::new() };
+        if named.is_empty() {
             return Ok(body);
         }
         let store = self.batch_store()?;
