@@ -1,4 +1,4 @@
-//! Options that read reasoning and calls from text, where nothing reads it: in the answers of an engine's own Responses.
+//! Warnings about options that read reasoning and calls from text: they have no effect on an engine's own Responses.
 
 use super::Config;
 use crate::model_name;
@@ -6,8 +6,8 @@ use crate::request::responses::ResponsesMode;
 use crate::wire::options::{Harmony, Options, Parser, ThinkMode};
 
 impl Config {
-    /// Returns a warning for each upstream, model and key with such options, as far as an upstream is asked for its own
-    /// Responses (wire-format 4.8). A model and a key have one only where their options differ from the upstream's.
+    /// Returns one warning for each upstream with `responses = "native"` that has such options (wire-format 4.8), and one
+    /// for each model and key whose options differ from the upstream's.
     pub fn unread_text(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for (at, upstream) in self.upstreams.iter().enumerate() {

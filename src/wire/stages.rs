@@ -237,7 +237,7 @@ impl Sink for DecodedSink<'_, '_> {
         self.shape.add(self.data, choice, &delta);
         match &mut self.held_reasoning {
             Some(held) => {
-                // What is held, or released, shows in no template.
+                // A template shows neither held nor released text.
                 self.shape.has_other_content |= held.holds(choice as usize);
                 held.delta(choice, delta, riders, &mut self.next)
             }

@@ -22,7 +22,7 @@ pub(super) struct Calls {
     pub(super) started: u32,
     /// Largest index of the engine so far: the call of a larger one is new.
     highest: Option<u64>,
-    /// True if arguments of a call may be held, or text behind them.
+    /// True if arguments of a call may be held, or text after them.
     pub(super) may_hold: bool,
     /// Number of bytes of arguments held for repair.
     held_bytes: usize,
@@ -217,8 +217,8 @@ impl Calls {
 }
 
 impl Call {
-    /// Returns what is known of this call when the engine ends the item of the call with this index of its own. Engines
-    /// end the items of a cut answer like any other.
+    /// Returns the state of this call after the engine has ended the item of a call. `ended`: that call's index as the
+    /// engine counts. Engines end the items of a cut answer like any other.
     pub(super) fn state_at_end(&self, ended: u32) -> CallState {
         match self.engine_index == Some(u64::from(ended)) {
             true => CallState::Cut,
@@ -226,7 +226,7 @@ impl Call {
         }
     }
 
-    /// Returns true if any of its arguments, or text behind them, is held.
+    /// Returns true if any of its arguments, or text after them, is held.
     pub(super) fn is_holding(&self) -> bool {
         self.resent.is_holding() || self.held.as_ref().is_some_and(|held| held.len() > 0)
     }

@@ -1,7 +1,7 @@
 //! Arguments of one call, held as far as the option `repair_arguments` may change them (wire-format 2.5 rule 15).
 //!
 //! Takes: the call's arguments in pieces, without repetitions. Gives: what can be sent. Remembers: with `tail` the text
-//! after the value, with `json` all arguments, up to a limit. Never: holds anything behind the end of the choice.
+//! after the value, with `json` all arguments, up to a limit. Never: holds anything after the end of the choice.
 
 use crate::json::Text;
 use crate::wire::arguments::Arguments;
@@ -25,7 +25,7 @@ pub(super) struct HeldArguments {
     passes: bool,
 }
 
-/// What is known of a call when its held arguments are looked at.
+/// State of a call, which decides whether its held arguments can be sent or repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallState {
     /// Something else follows; arguments of the call may follow, too.

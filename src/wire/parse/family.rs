@@ -609,9 +609,9 @@ mod tests {
         }
     }
 
-    /// Whatever ends a call, a section or a turn may be left behind arguments, and goes with `repair_arguments`.
+    /// `repair_arguments` removes the end of a call, a section or a turn that an engine leaves after arguments.
     #[test]
-    fn ends_of_each_family_are_marks_behind_arguments() {
+    fn ends_of_each_family_are_marks_after_arguments() {
         for family in FAMILIES.iter().chain([&UNKNOWN]) {
             let forms = family.calls.iter().flat_map(|format| format.forms);
             let ends = forms.flat_map(|form| match form {

@@ -30,12 +30,12 @@ pub(super) fn is_json(text: &str) -> bool {
     arguments.is_complete()
 }
 
-/// What is known of the end of a call's arguments.
+/// Evidence that a call's arguments have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArgumentsEnd {
-    /// They may have been cut.
+    /// None: the arguments may have been cut.
     Unknown,
-    /// The engine told of no cut.
+    /// The engine reported no cut.
     Said,
     /// Markup of the call follows them.
     Marked,

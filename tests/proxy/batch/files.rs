@@ -107,7 +107,7 @@ async fn files_are_named_in_messages() {
     let text = next["output"][0]["content"][0]["text"].as_str().unwrap();
     assert!(text.contains("notes.md\\nBuy milk."), "{text}");
 
-    // What is not known stays, and is the engine's: it takes no ids.
+    // An unknown id stays in the request. This engine takes no ids.
     for unknown in [id, "file-of-another"] {
         assert_eq!(failure(&chat(unknown).await), (400, Some("messages[0].content[0].type".to_owned())));
     }

@@ -1,8 +1,8 @@
-//! What clients of engines have reported, as small requests and answers (`fixtures/clients.json`): what the engine
-//! gets of each, and what the client gets.
+//! Reports of users as small requests and answers (`fixtures/clients.json`), each with the request that the engine must
+//! get and the answer that the client must get.
 //!
-//! A case without a request is about the answer alone: it is asked for through each of the three APIs, streamed where
-//! the engine's answer is.
+//! A case without a request is about the answer alone: each of the three APIs requests it, streamed if the engine's
+//! answer is.
 
 use crate::messages::told as message;
 use crate::responses::over_chat::{events, last};
@@ -48,7 +48,7 @@ struct Case {
     sent: Vec<Map<String, Value>>,
     #[serde(default = "ok")]
     status: u16,
-    /// What the client gets; see [`Told`]. None: "ok".
+    /// Expected answer; see [`Told`]. None: "ok".
     told: Option<Told>,
 }
 

@@ -74,7 +74,7 @@ async fn saying(text: &'static str, finish: &'static str) -> Engine {
     .await
 }
 
-/// What a client reads: text, arguments of the call, and why the answer ended.
+/// Content of an answer as a client reads it: text, arguments of the call, and why the answer ended.
 #[derive(Debug, PartialEq)]
 struct Got {
     text: String,

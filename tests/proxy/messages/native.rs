@@ -325,7 +325,7 @@ async fn figures_count_native_answers_too() {
     world.end().await;
 }
 
-/// What the engine leaves in the text is read as in chat: reasoning, and calls of the tools on offer.
+/// Reasoning and calls of the offered tools that the engine leaves in the text are read as in chat.
 #[tokio::test]
 async fn reasoning_and_calls_in_the_text_are_read() {
     const CALL: &str =

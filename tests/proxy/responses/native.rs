@@ -255,8 +255,8 @@ async fn limits_that_the_engine_tells_in_an_event() {
     }
 }
 
-/// What `enable_response_messages` asks for comes back in the object, streamed, whole and stored: what the model read
-/// and wrote, and the tokens of each turn. Unasked it does not.
+/// The messages that the model read and wrote, and the tokens of each turn, come back in the object, streamed, whole and
+/// stored, if the client sets `enable_response_messages`.
 #[tokio::test]
 async fn messages_that_the_client_asks_for_come_back() {
     let count = AtomicUsize::new(10);
@@ -313,7 +313,7 @@ async fn messages_that_the_client_asks_for_come_back() {
     world.end().await;
 }
 
-/// Nothing reads the text of an engine's own Responses: the start and a reload warn of options that would, each once.
+/// The start and a reload warn once of each option that would read text: nothing reads that of an engine's own Responses.
 #[tokio::test]
 async fn options_that_would_read_its_text_are_warned_of() {
     const TEXT: &str = "<think>\nHm.\n</think>\n\n<tool_call>\n<function=shell>\n</function>\n</tool_call>";

@@ -207,7 +207,7 @@ struct Call {
     settled: bool,
 }
 
-/// What is known of the calls of a choice when their held arguments are looked at.
+/// State of the calls of a choice, which decides whether their held arguments can be sent or repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallState {
     Interrupted,

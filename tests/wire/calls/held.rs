@@ -76,7 +76,7 @@ fn calls_beside_such_text() {
         ("hermes", format!("{good}\n{bad}"), format!("\n{bad}"), vec![f()]),
         // A call inside of such text.
         ("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {x</tool_call>".to_owned() + &good, "<tool_call>{\"name\": \"f\", \"arguments\": {x</tool_call>".to_owned(), vec![f()]),
-        // In a list, the text begins behind the separator.
+        // In a list, the text begins after the separator.
         (
             "mistral",
             "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"f\", \"arguments\": [1]}]".to_owned(),
@@ -157,7 +157,7 @@ fn repaired_arguments_make_a_call() {
 proptest! {
     #![proptest_config(crate::seeded::seeded(1_500))]
 
-    /// What the model garbles is the same however it is cut; without a call nothing of the text is lost.
+    /// A garbled call comes out the same however it is cut; if it is no call, its text is complete.
     #[test]
     fn garbled_arguments_are_the_same_wherever_they_are_cut(
         arguments in garbled(),

@@ -120,7 +120,7 @@ pub(super) struct Object {
     /// Model name, in JSON spelling.
     model: BytesMut,
     pub(super) usage: Option<Usage>,
-    /// What the client asked for by an engine's extension; present only once the answer has ended.
+    /// Values of the engine's extensions that the client asked for; present only after the answer has ended.
     extensions: ExtensionLists,
 }
 
