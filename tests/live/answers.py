@@ -238,10 +238,11 @@ def responses_stream(body: bytes) -> Answer:
 def fold(told: list[dict[str, Any]], faults: list[str]) -> list[dict[str, Any]]:
     """The items that events say; deltas add up to what each `done` repeats."""
     items: list[dict[str, Any]] = []
-    texts: dict[tuple[int, int], str] = {}
+    texts: dict[tuple[int, str, int], str] = {}
     for event in told:
         kind, at = event["type"], event["output_index"]
-        place = (at, event.get("content_index", 0))
+        index = event.get("summary_index" if "summary" in kind else "content_index", 0)
+        place = (at, kind.rpartition(".")[0], index)
         if kind == "response.output_item.added":
             if at != len(items):
                 faults.append(f"item {at} comes after {len(items)}")
