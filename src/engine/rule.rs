@@ -236,8 +236,9 @@ impl Subject {
             Change::NoReasoning | Change::Efforts(_) | Change::HarmonyEfforts(_) | Change::LearnedEffort => {
                 Self::NONE.and(&["reasoning_effort"])
             }
-            Change::ThinkingSwitch { .. } => Self::NONE.and(&THINKING_SWITCHES),
-            Change::BudgetLeftOut => Self::NONE.and(&["thinking"]),
+            // A budget outside the body comes with an effort.
+            Change::ThinkingSwitch { .. } => Self::NONE.and(&THINKING_SWITCHES).and(&["reasoning_effort"]),
+            Change::BudgetLeftOut => Self::NONE.and(&["thinking", "reasoning_effort"]),
             Change::MergeSystem | Change::MergeRoles => Self::NONE.and(&["messages"]),
             Change::LegacyFunctions => Self::MESSAGES.and(&["functions", "function_call"]),
             Change::EmptyTools | Change::CallsInText => Self::NONE.and(&["tools"]),

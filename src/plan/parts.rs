@@ -35,7 +35,11 @@ pub(super) fn part(adapter: &mut RequestAdapter<'_>, kind: &str, becomes: Become
                 true => ("input".to_owned(), "input_file"),
                 false => (format!("messages[{at}].content[{part}].type"), kind),
             };
-            unsupported_value(param, &format!("the engine takes no parts of type {kind}"))
+            let fate = match becomes {
+                Becomes::FileText => ", and this one is neither text nor a file of /v1/files",
+                _ => "",
+            };
+            unsupported_value(param, &format!("the engine takes no parts of type {kind}{fate}"))
         })?;
     }
     Ok(any)

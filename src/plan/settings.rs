@@ -266,17 +266,14 @@ pub(super) fn no_reasoning(adapter: &mut RequestAdapter<'_>) -> bool {
 /// Replaces the switches for reasoning of other services by those of chat templates, which win if they are there, a
 /// budget by `thinking_token_budget` if the engine reads it, and an effort in `think` by `reasoning_effort`. gpt-oss
 /// has no switch.
-pub(super) fn thinking_switch(adapter: &mut RequestAdapter<'_>, budget: bool) -> bool {
+pub(super) fn thinking_switch(adapter: &mut RequestAdapter<'_>, reads_budget: bool) -> bool {
     let top = &mut adapter.top;
     let says = |key: &str| top.non_null(key).and_then(|json| switch_of(key, json));
     let known: Vec<_> = THINKING_SWITCHES.into_iter().filter(|key| says(key).is_some()).collect();
-    if known.is_empty() {
-        return false;
-    }
-    let switch = request::thinks(|key| top.non_null(key));
-    let budget = top.non_null("thinking").filter(|_| budget && switch != Some(false));
-    let budget =
-        budget.and_then(|json| raw_member(json, "budget_tokens")).map(|tokens| tokens.get().to_owned());
+    let switch = if known.is_empty() { None } else { request::thinks(|key| top.non_null(key)) };
+    let of_switch = || raw_member(top.non_null("thinking")?, "budget_tokens")?.get().parse().ok();
+    let budget: Option<u32> =
+        adapter.ask.reasoning_budget.or_else(of_switch).filter(|_| reads_budget && switch != Some(false));
     let think = top.non_null("think").and_then(|json| Text::of(Raw::of(json)?)).map(|word| word.decoded());
     let effort = think.filter(|word| EFFORTS.contains(&word.as_ref())).map(|word| quoted(&word));
     known.iter().for_each(|key| _ = top.remove(key));
@@ -286,11 +283,11 @@ pub(super) fn thinking_switch(adapter: &mut RequestAdapter<'_>, budget: bool) ->
     if let Some(on) = switch.filter(|_| !adapter.ask.is_gpt_oss()) {
         set_template_switches(adapter, on);
     }
-    let budget = budget.filter(|tokens| tokens.parse::<u32>().is_ok());
-    if let Some(tokens) = budget.filter(|_| adapter.top.non_null(BUDGET).is_none()) {
-        adapter.top.set(BUDGET, tokens);
+    let budget = budget.filter(|_| adapter.top.non_null(BUDGET).is_none());
+    if let Some(tokens) = budget {
+        adapter.top.set(BUDGET, tokens.to_string());
     }
-    true
+    budget.is_some() || !known.is_empty()
 }
 
 /// Removes a budget that the client has not written itself.

@@ -153,6 +153,8 @@ pub struct ChatRequest {
     pub(crate) offered_tools: Option<Box<OfferedTools>>,
     /// Reasoning switched on or off by the client; `None` if the request leaves it open.
     pub reasons: Option<bool>,
+    /// Limit on the tokens of reasoning, where it is no member of the body: a Messages request's `budget_tokens`.
+    pub(crate) reasoning_budget: Option<u32>,
     /// True if the client wants no reasoning (`include_reasoning`, a field of vLLM, whose streams ignore it in
     /// every captured version).
     pub hides_reasoning: bool,
@@ -213,6 +215,7 @@ impl ChatRequest {
             legacy_functions: false,
             offered_tools: None,
             reasons: None,
+            reasoning_budget: None,
             hides_reasoning: false,
             constrained: false,
             overrides_model: false,

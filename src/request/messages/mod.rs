@@ -225,7 +225,10 @@ impl MessagesRequest {
         let has_place = |(key, _): &&(String, String)| !NO_PLACE.contains(&key.as_str());
         let defaults: Vec<_> = context.defaults.iter().filter(has_place).cloned().collect();
         let chat = fields::with_defaults(chat, &defaults);
-        let ask = ChatRequest::of_generated(&chat, rules, Self::NAMED)?;
+        let mut ask = ChatRequest::of_generated(&chat, rules, Self::NAMED)?;
+        if context.purpose != Purpose::Count {
+            ask.reasoning_budget = settings.budget.and_then(|budget| u32::try_from(budget).ok());
+        }
         Ok(Self {
             model: ask.model.clone(),
             stream: ask.stream,

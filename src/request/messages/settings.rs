@@ -24,6 +24,8 @@ pub(super) struct Settings {
     pub(super) stop_sequences: Vec<String>,
     /// Share of the thinking that the client asked for.
     pub(super) display: ThinkingDisplay,
+    /// Limit on the tokens of thinking that the client asked for.
+    pub(super) budget: Option<u64>,
     /// Members of the chat request, as JSON.
     pub(super) members: Vec<(&'static str, String)>,
 }
@@ -63,7 +65,7 @@ impl Settings {
         let own = own.map(|text| text.decoded().into_owned());
         let effort = match thinking.is_off {
             true => Some("none"),
-            false => effort.or(own.as_deref()).map(word).transpose()?.or(thinking.effort),
+            false => effort.or(own.as_deref()).map(word).transpose()?.or_else(|| thinking.effort()),
         };
         members.extend(effort.map(|effort| ("reasoning_effort", quoted(effort))));
         members.extend(format(from, config.as_ref())?.map(|format| ("response_format", format)));
@@ -74,7 +76,7 @@ impl Settings {
         for key in ["service_tier", "inference_geo", "speed"] {
             from.string(key)?;
         }
-        Ok(Self { limit, stop_sequences, display: thinking.display, members })
+        Ok(Self { limit, stop_sequences, display: thinking.display, budget: thinking.budget, members })
     }
 }
 
@@ -98,8 +100,19 @@ pub(super) fn stop_sequences(from: &Checked<'_>) -> Result<Vec<String>, Failure>
 pub(super) struct ThinkingSettings {
     is_off: bool,
     pub(super) display: ThinkingDisplay,
-    /// Effort that the budget stands for.
-    effort: Option<&'static str>,
+    /// Maximum number of tokens of thinking.
+    budget: Option<u64>,
+}
+
+impl ThinkingSettings {
+    /// Returns the effort that the budget stands for.
+    fn effort(&self) -> Option<&'static str> {
+        self.budget.map(|budget| match budget {
+            HIGH.. => "high",
+            MEDIUM.. => "medium",
+            _ => "low",
+        })
+    }
 }
 
 /// Reads the settings of thinking.
@@ -111,25 +124,19 @@ pub(super) fn thinking(from: &Checked<'_>) -> Result<ThinkingSettings, Failure> 
         Some("omitted") => ThinkingDisplay::Omitted,
         _ => ThinkingDisplay::Shown,
     };
+    let settings = |is_off, display, budget| Ok(ThinkingSettings { is_off, display, budget });
     match object.word("type", &["enabled", "adaptive", "between_tools", "disabled"])?.as_deref() {
-        Some("disabled") => {
-            Ok(ThinkingSettings { is_off: true, display: ThinkingDisplay::Hidden, effort: None })
-        }
+        Some("disabled") => settings(true, ThinkingDisplay::Hidden, None),
         // The model does not think, but what it writes between calls as thinking is shown.
-        Some("between_tools") => Ok(ThinkingSettings { is_off: true, display, effort: None }),
+        Some("between_tools") => settings(true, display, None),
         Some("enabled") => {
             let budget =
                 object.required("budget_tokens")?.get().parse::<u64>().ok().filter(|budget| *budget > 0);
             let budget = budget
                 .ok_or_else(|| invalid(object.path("budget_tokens"), "it must be a positive integer"))?;
-            let effort = match budget {
-                HIGH.. => "high",
-                MEDIUM.. => "medium",
-                _ => "low",
-            };
-            Ok(ThinkingSettings { is_off: false, display, effort: Some(effort) })
+            settings(false, display, Some(budget))
         }
-        _ => Ok(ThinkingSettings { is_off: false, display, effort: None }),
+        _ => settings(false, display, None),
     }
 }
 

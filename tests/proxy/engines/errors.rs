@@ -561,9 +561,9 @@ async fn fault_u27_event_without_end() {
     assert!(world.engine.written(0) < 16 << 20, "{}", world.engine.written(0));
     let grown = || world.samewire.allocated().saturating_sub(before);
     println!("an event without end: samewire grew by {}", grown());
-    // The allocator returns free blocks within a second: memory that stays longer was kept.
-    until("no more than the row allows is kept", PATIENCE, || grown() < 8 << 20).await;
-    until("the memory is given back", PATIENCE, || grown() < 1 << 20).await;
+    // The allocator returns free blocks within a second: memory that stays longer was kept. Its thread does not wake in an
+    // idle process for less than 1,024 pages.
+    until("the memory is given back", PATIENCE, || grown() < 5 << 20).await;
     world.end().await;
 }
 

@@ -39,7 +39,10 @@ async fn one_rule_holds_for_chat_and_responses() {
         let fault = world.ask(&request).await.fault();
         assert_eq!(fault.name(), ("invalid_request_error", Some("unsupported_value")));
         assert_eq!(fault.param.as_deref(), Some(param));
-        let message = format!("Unsupported value for '{param}': the engine takes no parts of type {kind}.");
+        let message = format!(
+            "Unsupported value for '{param}': the engine takes no parts of type {kind}, and this one is neither text nor a \
+             file of /v1/files."
+        );
         assert_eq!(fault.message, message);
     }
     assert_eq!(world.engine.attempt_count(), 2);

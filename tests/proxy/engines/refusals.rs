@@ -331,6 +331,36 @@ async fn a_budget_of_reasoning_is_left_out_where_the_engine_refuses_it() {
     world.end().await;
 }
 
+/// The budget of a Messages request is vLLM's, too, beside the effort that it stands for.
+#[tokio::test]
+async fn a_budget_of_a_message_is_left_out_where_the_engine_refuses_it() {
+    const REFUSAL: &str = "thinking_token_budget is set but reasoning_config is not configured.";
+    for refuses in [false, true] {
+        let engine = Engine::answering(move |attempt: &Attempt| {
+            let body: Value = serde_json::from_slice(&attempt.body).expect("JSON");
+            match &body["thinking_token_budget"] {
+                Value::Null => says(attempt, "without"),
+                budget if refuses => {
+                    assert_eq!(budget, 2048);
+                    as_vllm(REFUSAL)
+                }
+                budget => says(attempt, &format!("{budget} {}", body["reasoning_effort"]).replace('"', "")),
+            }
+        })
+        .await;
+        let world = World::start(engine, Setup::new()).await;
+        let message = json!({"model": "m", "max_tokens": 4096, "messages": [{"role": "user", "content": "x"}],
+            "thinking": {"type": "enabled", "budget_tokens": 2048}});
+        for sent in if refuses { ["2", "1"] } else { ["1", "1"] } {
+            let answer = world.ask(&Request::post("/v1/messages", message.to_string())).await;
+            let expected = if refuses { "without" } else { "2048 low" };
+            assert!(answer.text().contains(expected), "{}", answer.text());
+            assert_eq!(attempts(&answer), Some(sent));
+        }
+        world.end().await;
+    }
+}
+
 #[tokio::test]
 async fn the_efforts_of_a_model_can_be_configured() {
     let setup = Setup::new().config("[[model]]\nname = \"m\"\nefforts = [\"low\", \"medium\", \"xhigh\"]");

@@ -124,7 +124,8 @@ fn files_are_text_where_the_engine_takes_none() {
         assert_eq!(sent(engine, "{}", &files(text), &material()).unwrap(), chat(read, ""), "{engine}");
         let (param, code, message) = refusal(sent(engine, "{}", &both, &material()));
         assert_eq!((param.as_deref(), code.as_deref()), (Some("input"), Some("unsupported_value")));
-        let expected = "Unsupported value for 'input': the engine takes no parts of type input_file.";
+        let expected = "Unsupported value for 'input': the engine takes no parts of type input_file, and this one is \
+            neither text nor a file of /v1/files.";
         assert_eq!(message, expected, "{engine}");
     }
 }
