@@ -8,6 +8,7 @@
 mod answer_writer;
 mod calls;
 mod digest;
+mod envelope;
 mod finish;
 mod held_arguments;
 mod merge;
@@ -18,13 +19,14 @@ use super::detached_riders::HeldRiders;
 use super::event::{Delta, Event, Finish, Head, Reason, Riders, ToolEntry, ToolKind, Usage};
 use super::fault::{Failure, Fault};
 use super::naming::Naming;
-use super::options::{MissingFinish, SystemFingerprint};
+use super::options::MissingFinish;
 use super::rule::{Rule, Tally};
 use super::{Api, Ending, PROMPT_TOKEN_IDS, Shape, Stamp, TOKEN_IDS, ident};
 use crate::json::{Extras, Kept, Raw, Text};
 pub(super) use answer_writer::{AnswerWriter, EncoderOutput};
 use answer_writer::{send_held, send_no_arguments};
 use calls::{Call, Calls};
+use envelope::Envelope;
 use held_arguments::{CallState, HeldArguments};
 pub(super) use merge::Merge;
 use std::ops::Range;
@@ -53,19 +55,6 @@ pub(super) struct Normaliser {
     /// True once an event other than a role was seen.
     pub(super) spoken: bool,
     pub(super) tally: Tally,
-}
-
-/// Envelope of the answer. Id, time and model are fixed by the first usable event; tier and fingerprint are added
-/// once known.
-#[derive(Debug)]
-struct Envelope {
-    /// Id and time as the engine spells them, to notice changes.
-    engine: (String, Option<u64>),
-    id: String,
-    created: u64,
-    model: String,
-    tier: Option<String>,
-    fingerprint: Option<String>,
 }
 
 /// State of one choice of the answer.
@@ -192,86 +181,22 @@ impl Normaliser {
 
     fn head(&mut self, head: &Head<'_>, to: &mut EncoderOutput<'_>) {
         self.send_changed_head(to);
-        if let Some(envelope) = &self.envelope {
-            let id_changed = head.id.is_some_and(|id| id != envelope.engine.0.as_str());
-            if id_changed || head.created != envelope.engine.1 {
-                self.tally.count(Rule::Envelope);
-            }
+        let Self { envelope, shape, stamp, tally, .. } = self;
+        if let Some(envelope) = envelope {
+            envelope.compare(head, tally);
+            self.head_due |= envelope.add(head, shape, tally);
         } else {
-            self.envelope = Some(self.first_head(head));
-            self.update_envelope(head);
-            return self.send_head(to);
+            let mut first = Envelope::of(head, shape, stamp, tally);
+            first.add(head, shape, tally);
+            to.event(Event::Head(first.head()));
+            *envelope = Some(first);
         }
-        self.head_due |= self.update_envelope(head);
     }
 
     /// Sends a changed head: after the finish that the chunk releases, and before the chunk's own frames.
     fn send_changed_head(&mut self, to: &mut EncoderOutput<'_>) {
-        if std::mem::take(&mut self.head_due) {
-            self.send_head(to);
-        }
-    }
-
-    fn first_head(&mut self, head: &Head<'_>) -> Envelope {
-        let engine = head.id.map(|id| id.decoded().into_owned()).unwrap_or_default();
-        // The prefix is that of the upstream API; the Responses encoder replaces it when it begins its object.
-        let prefix = self.shape.upstream.id_prefix();
-        let id = match engine.as_str() {
-            id if id.is_empty() || self.shape.quirks.recurring_ids => format!("{prefix}{}", self.stamp.id),
-            engine => ident::completion(engine, prefix),
-        };
-        if id != engine {
-            self.tally.count(Rule::Id);
-        }
-        let said = head.model.map(|model| ident::bounded_name(&model.decoded()).to_owned());
-        let said = said.filter(|model| !model.is_empty());
-        let model = match self.shape.options.model_name.as_str() {
-            "upstream" => said.unwrap_or_else(|| self.shape.model.clone()),
-            "requested" => self.shape.model.clone(),
-            alias => alias.to_owned(),
-        };
-        let created = head.created.filter(|created| *created > 0).unwrap_or(self.stamp.now);
-        Envelope { engine: (engine, head.created), id, created, model, tier: None, fingerprint: None }
-    }
-
-    /// Stores tier and fingerprint when they first become known. Returns true if the envelope has changed.
-    fn update_envelope(&mut self, head: &Head<'_>) -> bool {
-        let Some(envelope) = &mut self.envelope else { return false };
-        let mut changed = false;
-        if envelope.tier.is_none() {
-            const TIERS: &[&str] = &["auto", "default", "flex", "scale", "priority", "fast"];
-            let tier = head.tier.map(|tier| tier.decoded()).filter(|tier| TIERS.contains(&tier.as_ref()));
-            changed |= tier.is_some();
-            envelope.tier = tier.map(|tier| tier.into_owned());
-        }
-        let Some(said) = head.fingerprint.map(|said| said.decoded()).filter(|said| !said.is_empty()) else {
-            return changed;
-        };
-        let options = &self.shape.options;
-        let fingerprint = match options.system_fingerprint {
-            SystemFingerprint::Strip => None,
-            SystemFingerprint::Hash => Some(ident::fingerprint(&said, &options.fingerprint_salt)),
-            SystemFingerprint::Pass => Some(ident::bounded_name(&said).to_owned()),
-        };
-        if fingerprint.as_deref() != Some(said.as_ref()) {
-            self.tally.count(Rule::Fingerprint);
-        }
-        if envelope.fingerprint.is_none() && fingerprint.is_some() {
-            envelope.fingerprint = fingerprint;
-            changed = true;
-        }
-        changed
-    }
-
-    fn send_head(&self, to: &mut EncoderOutput<'_>) {
-        if let Some(envelope) = &self.envelope {
-            to.event(Event::Head(Head {
-                id: Some(Text::plain(&envelope.id)),
-                created: Some(envelope.created),
-                model: Some(Text::plain(&envelope.model)),
-                tier: envelope.tier.as_deref().map(Text::plain),
-                fingerprint: envelope.fingerprint.as_deref().map(Text::plain),
-            }));
+        if let Some(envelope) = self.envelope.as_ref().filter(|_| std::mem::take(&mut self.head_due)) {
+            to.event(Event::Head(envelope.head()));
         }
     }
 
