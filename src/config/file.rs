@@ -19,7 +19,7 @@ use super::values::{HIDDEN, Hidden, Seconds};
 use crate::auth::WhenUsedUp;
 use crate::quantity::read_size;
 use crate::request::responses::UnreadableReasoning;
-use crate::wire::options::Options;
+use crate::wire::options::{Guard, Options};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use toml::{Table, Value};
@@ -39,6 +39,7 @@ pub struct File {
     pub root_path: String,
     pub default_model: String,
     pub wire: Options,
+    pub guard: Guard,
     pub harmony: HarmonyFile,
     pub limits: Limits,
     pub timeouts: Timeouts,
@@ -77,6 +78,7 @@ impl Default for File {
             root_path: String::new(),
             default_model: String::new(),
             wire: Options::default(),
+            guard: Guard::OFF,
             harmony: HarmonyFile::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),

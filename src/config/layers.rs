@@ -33,7 +33,11 @@ impl Layers {
             }
         };
         let none = Table::new();
-        let all_answers = Arc::new(file.wire.clone());
+        let mut all_answers = file.wire.clone();
+        if !file.guard.is_default() {
+            all_answers.guard = file.guard;
+        }
+        let all_answers = Arc::new(all_answers);
         let mut all = Vec::with_capacity(file.upstream.len() * models * keys);
         for (at, upstream) in file.upstream.iter().enumerate() {
             let of_upstream = lay(&all_answers, &upstream.wire, &|| format!("upstream[{at}].wire"));

@@ -37,7 +37,7 @@ pub use upstream::UpstreamMetrics;
 
 use crate::wire::event::Usage;
 use crate::wire::fault::Fault;
-use crate::wire::rule::Tally;
+use crate::wire::rule::{Rule, Tally};
 use history::MetricsSnapshot;
 use parking_lot::RwLock;
 use std::fmt::Write;
@@ -192,6 +192,7 @@ pub struct Metrics {
     violations: Counters<2>,
     attempts: Counters<2>,
     model_fallbacks: Counters<2>,
+    repetitions: Counters<1>,
     key_requests: Counters<1>,
     key_tokens: Counters<2>,
     in_flight: [Gauge; Route::ALL.len()],
@@ -253,6 +254,7 @@ impl Default for Metrics {
             violations: Counters::new(["api", "rule"], &room),
             attempts: Counters::new(["upstream", "outcome"], &room),
             model_fallbacks: Counters::new(["model", "to"], &room),
+            repetitions: Counters::new(["model"], &room),
             key_requests: Counters::new(["key"], &key_room),
             key_tokens: Counters::new(["key", "kind"], &key_room),
             in_flight: Default::default(),
@@ -362,6 +364,9 @@ impl Metrics {
         for rule in request.adapted {
             self.rewrites.add([request.engine, rule], 1);
         }
+        if request.tally.times(Rule::Repetition) > 0 {
+            self.repetitions.add([request.model], 1);
+        }
         for (stage, spent) in [(&self.rewriting, request.rewriting), (&self.planning, request.planning)] {
             if !spent.is_zero() {
                 stage.observe(spent);
@@ -415,13 +420,7 @@ impl Metrics {
         self.planning.render(name, &series::labels(&[("stage", "plan")]), &mut out);
         self.rewriting.render(name, &series::labels(&[("stage", "rewrite")]), &mut out);
         self.store.render("samewire_store_seconds", "What operations of the store take.", &mut out);
-        self.tokens.render("samewire_tokens_total", "Tokens, as the engine counts them.", &mut out);
-        self.attempts.render("samewire_upstream_attempts_total", "Requests sent to upstreams.", &mut out);
-        self.model_fallbacks.render(
-            "samewire_model_fallbacks_total",
-            "Requests that went on to another model of their name.",
-            &mut out,
-        );
+        self.render_models(&mut out);
         self.key_requests.render("samewire_key_requests_total", "Requests, by the client's key.", &mut out);
         self.key_tokens.render("samewire_key_tokens_total", "Tokens, by the client's key.", &mut out);
         self.rewrites.render(
@@ -510,6 +509,22 @@ impl Metrics {
         ] {
             series::single(name, help, kind, value.value(), out);
         }
+    }
+
+    /// Writes what is counted by model, and the attempts.
+    fn render_models(&self, out: &mut String) {
+        self.tokens.render("samewire_tokens_total", "Tokens, as the engine counts them.", out);
+        self.attempts.render("samewire_upstream_attempts_total", "Requests sent to upstreams.", out);
+        self.model_fallbacks.render(
+            "samewire_model_fallbacks_total",
+            "Requests that went on to another model of their name.",
+            out,
+        );
+        self.repetitions.render(
+            "samewire_repetitions_total",
+            "Answers that [guard] stopped because they repeated themselves.",
+            out,
+        );
     }
 
     fn render_upstreams(&self, out: &mut String) {

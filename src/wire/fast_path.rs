@@ -73,7 +73,9 @@ impl FastPath {
             return false;
         };
         let Some(text) = template.text_in(frame.data) else { return false };
-        if stages.route(template.choice, text) != Some(template.route) {
+        if stages.route(template.choice, text) != Some(template.route)
+            || stages.normaliser.is_stopped(template.choice)
+        {
             return false;
         }
         let out = to.out.open();
@@ -92,6 +94,7 @@ impl FastPath {
         for (rule, times) in &template.counts {
             stages.normaliser.tally.add(*rule, *times);
         }
+        stages.normaliser.watch(template.choice, &Text::json(text), to);
         true
     }
 

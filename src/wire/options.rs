@@ -290,6 +290,64 @@ choice! {
     }
 }
 
+choice! {
+    /// End of an answer that repeats itself (2.13).
+    GuardFinish {
+        /// The finish reason `length`: the answer was cut.
+        #[default] Length = "length",
+        /// The error `upstream_incomplete`.
+        Error = "error",
+    }
+}
+
+/// Guard against a model that repeats the same text without end (2.13). Streams alone are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Guard {
+    /// Number of repeats, each the same to the byte, at which the text is cut; 0: it is not watched.
+    #[serde(deserialize_with = "read_repeats")]
+    pub repeats: usize,
+    /// Bytes that the repeats must have together.
+    #[serde(deserialize_with = "read_guard_bytes")]
+    pub bytes: usize,
+    /// How the answer ends.
+    pub finish: GuardFinish,
+}
+
+impl Guard {
+    /// No guard, which is the default.
+    pub const OFF: Self = Self { repeats: 0, bytes: 4096, finish: GuardFinish::Length };
+
+    /// Returns true if it is [`Guard::OFF`].
+    pub fn is_default(&self) -> bool {
+        *self == Self::OFF
+    }
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        Self::OFF
+    }
+}
+
+/// Reads `guard.repeats`: 0, or at least 2.
+fn read_repeats<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    let repeats = usize::deserialize(from)?;
+    if repeats == 1 {
+        return Err(de::Error::custom("must be 0 (off) or at least 2"));
+    }
+    Ok(repeats)
+}
+
+/// Reads `guard.bytes`, which the window of the guard must hold.
+fn read_guard_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    let bytes = usize::deserialize(from)?;
+    if !(64..=32 << 10).contains(&bytes) {
+        return Err(de::Error::custom("must be 64 to 32768"));
+    }
+    Ok(bytes)
+}
+
 /// Tags and whitespace rules by which reasoning is found in text that an engine left unparsed (7).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -462,6 +520,9 @@ pub struct Options {
     pub tool_call_ids: ToolCallIds,
     /// Repair of a tool call's arguments that are no JSON.
     pub repair_arguments: RepairArguments,
+    /// Guard against a model that repeats itself. The file has it as `[guard]`.
+    #[serde(skip_serializing_if = "Guard::is_default")]
+    pub guard: Guard,
     /// Model name in answers: `upstream`, `requested`, or a fixed name that every answer carries.
     pub model_name: String,
     /// Treatment of usage that the engine sends on every chunk.
@@ -524,6 +585,7 @@ impl Default for Options {
             unknown_fields: UnknownFields::default(),
             tool_call_ids: ToolCallIds::default(),
             repair_arguments: RepairArguments::default(),
+            guard: Guard::OFF,
             model_name: "upstream".to_owned(),
             continuous_usage: ContinuousUsage::default(),
             force_usage: false,

@@ -314,7 +314,11 @@ impl FrameReader {
         let Self { fast_path, stages, events } = self;
         let normaliser = &mut stages.normaliser;
         if normaliser.is_ended() {
-            return normaliser.tally.count(Rule::AfterDone);
+            // An engine that was stopped goes on until it notices.
+            if normaliser.tally.times(Rule::Repetition) == 0 {
+                normaliser.tally.count(Rule::AfterDone);
+            }
+            return;
         }
         match found {
             FramerOutput::Comment => normaliser.tally.count(Rule::Comment),

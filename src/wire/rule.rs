@@ -91,6 +91,8 @@ rules! {
     ToolArgumentsInvalid = "tool_arguments_invalid",
     /// Markup after a tool call's arguments was dropped (`repair_arguments`).
     ToolArgumentsTail = "tool_arguments_tail",
+    /// The model repeated the same text without end, and was stopped (2.13).
+    Repetition = "repetition",
     /// A comma before a closing bracket was dropped from a tool call's arguments (`repair_arguments`).
     ToolArgumentsComma = "tool_arguments_comma",
     /// Strings in single quotes in a tool call's arguments got double ones (`repair_arguments`).

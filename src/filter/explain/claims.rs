@@ -130,7 +130,8 @@ fn is_behind(rule: Rule, effect: &Effect) -> bool {
         | Rule::FinishWord
         | Rule::FinishUnknown
         | Rule::HiddenTruncation
-        | Rule::FinishSupplied => effect.kind != Kind::Split && last == "finish_reason",
+        | Rule::FinishSupplied
+        | Rule::Repetition => effect.kind != Kind::Split && last == "finish_reason",
         Rule::LateDelta => is_dropped && (is_text(path) || is_call),
         Rule::ToolId => is_call && last == "id",
         Rule::ToolIndex => is_call && last == "index",

@@ -12,6 +12,7 @@ mod envelope;
 mod finish;
 mod held_arguments;
 mod merge;
+mod repetition;
 mod resent;
 mod short;
 
@@ -19,7 +20,7 @@ use super::detached_riders::HeldRiders;
 use super::event::{Delta, Event, Finish, Head, Reason, Riders, ToolEntry, ToolKind, Usage};
 use super::fault::{Failure, Fault};
 use super::naming::Naming;
-use super::options::MissingFinish;
+use super::options::{GuardFinish, MissingFinish};
 use super::rule::{Rule, Tally};
 use super::{Api, Ending, PROMPT_TOKEN_IDS, Shape, Stamp, TOKEN_IDS, ident};
 use crate::json::{Extras, Kept, Raw, Text};
@@ -29,6 +30,7 @@ use calls::{Call, Calls};
 use envelope::Envelope;
 use held_arguments::{CallState, HeldArguments};
 pub(super) use merge::Merge;
+use repetition::RepetitionGuard;
 use std::ops::Range;
 
 /// Limit on the tool calls of one choice. Models make a handful; the cost of telling them apart grows with the
@@ -66,6 +68,9 @@ struct Choice {
     started: bool,
     finished: Option<Reason>,
     calls: Calls,
+    repetition: RepetitionGuard,
+    /// True once the choice has been ended because it repeats itself: what the engine still sends is not passed.
+    is_stopped: bool,
 }
 
 /// Finish that waits for the engine's next event (wire-format 2.3 rule 7).
@@ -212,6 +217,9 @@ impl Normaliser {
     ) -> Riders<'a> {
         self.hide_tokens(&mut riders);
         to.drop_sent_prompt(&mut riders);
+        if self.is_stopped(index) {
+            return riders;
+        }
         let says_nothing = riders.logprobs.is_none()
             && riders.chunk_extensions.is_empty()
             && riders.choice_extensions.is_empty();
@@ -228,7 +236,10 @@ impl Normaliser {
                 self.tally.count(Rule::FinishRepeated);
                 return riders;
             }
-            Delta::Finish(finish) => self.hold_finish(index, finish, riders),
+            Delta::Finish(finish) => {
+                self.hold_finish(index, finish, riders);
+                self.end_stopped(to);
+            }
             Delta::Done { slot: Some(said), cut } => {
                 if let Some(choice) = self.choices.get_mut(index as usize) {
                     let pass = |place, held: Text<'_>| send_held(index, place, held, to);
@@ -247,10 +258,57 @@ impl Normaliser {
                 if !matches!(delta, Delta::Bare | Delta::Break) {
                     self.pass_held(index, CallState::Interrupted, to);
                 }
+                let text = match &delta {
+                    Delta::Content(text) | Delta::Reasoning(text) => Some(*text),
+                    _ => None,
+                };
                 to.delta(index, delta, riders);
+                if let Some(text) = text {
+                    self.watch(index, &text, to);
+                }
             }
         }
         Riders::default()
+    }
+
+    /// Looks for repetition in text of a choice that has been sent, if the options say so, and ends the choice there.
+    #[inline]
+    pub(super) fn watch(&mut self, index: u32, text: &Text<'_>, to: &mut EncoderOutput<'_>) {
+        let limits = &self.shape.options.guard;
+        if limits.repeats == 0 || !self.shape.stream {
+            return;
+        }
+        let Some(choice) = self.choices.get_mut(index as usize) else { return };
+        if choice.repetition.read(text, limits) {
+            choice.is_stopped = true;
+            self.tally.count(Rule::Repetition);
+            match limits.finish {
+                GuardFinish::Error => {
+                    let message =
+                        "The model repeated the same text without end, and was stopped (guard.repeats).";
+                    self.fail(Failure::from(Fault::Incomplete).with_message(message), to);
+                }
+                GuardFinish::Length => {
+                    let finish = Finish { reason: Reason::Length, stop: None };
+                    self.release(to);
+                    self.hold_finish(index, finish, Riders::default());
+                    self.end_stopped(to);
+                }
+            }
+        }
+    }
+
+    /// Returns true if the choice has been ended because it repeats itself.
+    #[inline]
+    pub(super) fn is_stopped(&self, index: u32) -> bool {
+        self.choices.get(index as usize).is_some_and(|choice| choice.is_stopped)
+    }
+
+    /// Ends an answer whose engine would go on with nothing but a choice that repeats itself.
+    fn end_stopped(&mut self, to: &mut EncoderOutput<'_>) {
+        if self.choices.iter().any(|choice| choice.is_stopped) && self.is_complete() {
+            self.end(to);
+        }
     }
 
     /// Returns true for an empty delta that needs no role frame. It only shows that the engine has started the
@@ -276,7 +334,7 @@ impl Normaliser {
     ) -> Riders<'a> {
         self.hide_tokens(&mut riders);
         to.drop_sent_prompt(&mut riders);
-        if self.ended || !self.admit(index, false, &mut riders, to) {
+        if self.ended || self.is_stopped(index) || !self.admit(index, false, &mut riders, to) {
             return riders;
         }
         self.note_speech();

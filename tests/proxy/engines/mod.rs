@@ -20,6 +20,7 @@ mod refusals;
 mod relayed;
 mod relayed_uploads;
 mod repairs;
+mod repetition;
 mod requests;
 mod sniffing;
 pub(crate) mod waiting;
