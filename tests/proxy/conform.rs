@@ -93,6 +93,24 @@ pub fn folder(name: &str) -> PathBuf {
     folder
 }
 
+/// SGLang and llama.cpp take any name for their one model, and so does samewire in front of them.
+#[tokio::test]
+async fn samewire_passes_in_front_of_an_engine_that_takes_any_name() {
+    let engine = Engine::answering(|attempt| {
+        let body: Value = serde_json::from_slice(&attempt.body).unwrap_or_default();
+        let name = if body["stream"] == true { "text-usage" } else { "unknown-model-accepted" };
+        recorded(&format!("sglang/{name}"))
+    })
+    .await;
+    let world = World::start(engine, Setup::new()).await;
+    let url = format!("http://{}", world.proxy());
+    let outcome = conform(&[&url, "--json", "--only", "errors"]).await;
+    assert_eq!((outcome.code, outcome.rows("fail")), (0, vec![]), "{}", outcome.err);
+    let skipped = outcome.rows("skipped");
+    assert!(skipped.len() == 2 && skipped.iter().all(|row| row.contains("any name")), "{skipped:?}");
+    world.end().await;
+}
+
 #[tokio::test]
 async fn samewire_passes_every_row_on_recorded_engines() {
     for kind in ["vllm", "sglang"] {
