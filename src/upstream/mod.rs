@@ -459,6 +459,11 @@ impl Upstream {
         }
     }
 
+    /// Returns the models that the configuration names for this upstream; empty: those that the engine lists.
+    pub fn configured_models(&self) -> &[String] {
+        &self.config.models
+    }
+
     /// Returns true if the configuration allows requests for this model to this upstream.
     pub fn may_serve(&self, model: &str) -> bool {
         self.config.models.is_empty() || self.config.models.iter().any(|name| name == model)

@@ -149,16 +149,23 @@ impl RequestContext {
             if let Some(record) = &mut self.record {
                 record.ended(upstream, result.as_ref().err(), &EngineBody::default());
             }
-            match result {
+            let mut served = match result {
                 Ok(listed) => {
                     upstream.learn(&listed);
-                    let new = listed.into_iter().filter(|model| upstream.may_serve(&model.id));
-                    let new: Vec<_> =
-                        new.filter(|model| all.iter().all(|earlier| earlier.id != model.id)).collect();
-                    all.extend(new);
+                    listed.into_iter().filter(|model| upstream.may_serve(&model.id)).collect()
                 }
-                Err(error) => failed = failed.or(Some((error, passed))),
+                Err(error) if has_no_list(&error) && !upstream.configured_models().is_empty() => Vec::new(),
+                Err(error) => {
+                    failed = failed.or(Some((error, passed)));
+                    continue;
+                }
+            };
+            if served.is_empty() {
+                let named = |id: &String| Model { id: id.clone(), ..Model::default() };
+                served = upstream.configured_models().iter().map(named).collect();
             }
+            served.retain(|model| all.iter().all(|earlier| earlier.id != model.id));
+            all.extend(served);
         }
         match failed.filter(|_| all.is_empty()) {
             Some((error, passed)) => {
@@ -168,6 +175,11 @@ impl RequestContext {
             None => Ok(all),
         }
     }
+}
+
+/// Returns true if the engine has said that it has no list.
+fn has_no_list(error: &Error) -> bool {
+    matches!(error.public.status, 404 | 405 | 501)
 }
 
 /// Adds the configured names that stand for listed models. Their context is the shortest of the models that may answer.
