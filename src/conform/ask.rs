@@ -56,7 +56,7 @@ pub struct Model<'a>(pub &'a str);
 const NO_MODEL: &str = "samewire-conform/no-such-model";
 /// Questions: one for a short text, and one for a call.
 pub(crate) const HELLO: &str = "Say hello in one short sentence.";
-pub(crate) const WEATHER: &str = "What is the weather in Paris? Call the function get_weather.";
+pub(crate) const WEATHER: &str = "Call the function get_weather for the weather in Paris.";
 /// Members of the function that fits the second question; Messages spell it otherwise.
 pub(crate) const FUNCTION: &str = r#""name":"get_weather","description":"Weather of a city","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
 const MESSAGES_FUNCTION: &str = r#""name":"get_weather","description":"Weather of a city","input_schema":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;

@@ -7,7 +7,7 @@ pub(super) const JSON: &str = "application/json";
 pub(super) const ERROR: &str =
     r#"{"error":{"message":"no","type":"invalid_request_error","param":null,"code":null}}"#;
 
-const USAGE: &str = r#""usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":1}}"#;
+const USAGE: &str = r#""usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":1},"completion_tokens_details":{"reasoning_tokens":1}}"#;
 
 /// Returns a chat stream of these deltas, each with its finish reason as JSON; the last chunk has usage.
 pub(crate) fn chat_stream(deltas: &[(&str, &str)]) -> String {

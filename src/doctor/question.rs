@@ -88,7 +88,9 @@ pub(super) const FUNCTION: &str = "get_weather";
 /// Model that no server has.
 const NO_MODEL: &str = "samewire-doctor/no-such-model";
 
-const TWO: &str = "What is the weather in Paris and in Rome? Call get_weather for each of them.";
+/// Question of the answers that show reasoning: models that think only where it is worth it do so, too.
+const GREETING: &str = "Say hello in one short sentence, and think before you answer.";
+const TWO: &str = "Call get_weather twice: once for the weather in Paris, once for the weather in Rome.";
 const COUNT: &str = "Count from 1 to 9, with a comma and a space between the numbers.";
 const LONG: &str = "Count from 1 to 500 in words, one number on each line.";
 const YEAR: &str = "In which year did the first person stand on the moon? Answer as JSON with the key year.";
@@ -190,7 +192,8 @@ impl Question {
     /// Returns `max_tokens` of one choice of one request.
     fn max_tokens(self) -> u32 {
         match self {
-            Self::Stream | Self::Whole | Self::Schema => 64,
+            Self::Stream | Self::Whole => 128,
+            Self::Schema => 64,
             Self::Eight | Self::StreamPlain => 16,
             Self::ToolStream | Self::ToolWhole | Self::ToolParallel => 192,
             Self::ToolNamed | Self::ToolRequired => 128,
@@ -241,15 +244,21 @@ impl Question {
             Self::Limit => format!(r#""max_completion_tokens":{LIMIT}"#),
             _ => format!(r#""max_tokens":{}"#, self.max_tokens()),
         };
+        // Two runs ought to come to the same findings. Some engines refuse several choices without chance.
+        let temperature = u8::from(self == Self::Choices);
         let more = self.members();
         let comma = if more.is_empty() { "" } else { "," };
-        format!(r#"{{"model":{model},"messages":{},{limit}{comma}{more}}}"#, self.messages())
+        format!(
+            r#"{{"model":{model},"messages":{},{limit},"temperature":{temperature}{comma}{more}}}"#,
+            self.messages()
+        )
     }
 
     fn messages(self) -> String {
         let user = |text: &str| format!(r#"[{{"role":"user","content":"{text}"}}]"#);
         match self {
             Self::ToolStream | Self::ToolWhole | Self::ToolNamed | Self::ToolRequired => user(WEATHER),
+            Self::Stream | Self::Whole => user(GREETING),
             Self::ToolParallel => user(TWO),
             Self::Stop | Self::Limit => user(COUNT),
             Self::Cut => user(LONG),
@@ -294,7 +303,7 @@ impl Question {
             }
             Self::Stop => format!(r#""stop":["{STOP}"]"#),
             Self::Logprobs => r#""logprobs":true,"top_logprobs":2"#.to_owned(),
-            Self::Choices => r#""n":2,"temperature":1"#.to_owned(),
+            Self::Choices => r#""n":2"#.to_owned(),
             Self::Schema => SCHEMA.to_owned(),
             _ => String::new(),
         }
@@ -341,6 +350,13 @@ mod tests {
             let model = body.text("/model");
             assert!(
                 model == "a\"b" || model == NO_MODEL && question == Question::UnknownModel,
+                "{question:?}"
+            );
+            let temperature = body.member("temperature").as_whole();
+            let is_chat = question.contract().is_none() && question != Question::Embeddings;
+            assert_eq!(
+                temperature,
+                is_chat.then_some(u64::from(question == Question::Choices)),
                 "{question:?}"
             );
             let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"];

@@ -347,6 +347,7 @@ mod tests {
             Severity::Broken,
         ),
         ("json-schema", Question::Schema, "1969", "\\\"1969\\\"", Severity::Broken),
+        ("json-schema", Question::Schema, "1969", "-5.5", Severity::Broken),
         ("error-shape", Question::BadJson, "\"code\":null", "\"code\":400", Severity::Warning),
         ("error-shape", Question::UnknownRoute, "\"error\"", "\"detail\"", Severity::Warning),
         ("responses", Question::ResponsesStream, "response.completed", "response.done", Severity::Warning),

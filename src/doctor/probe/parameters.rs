@@ -122,6 +122,15 @@ fn limit(seen: &Seen) -> Judged {
     Outcome::fine("`max_completion_tokens` limits the answer.")
 }
 
+/// Returns true if a value is an integer to JSON Schema, which counts -5 and 1969.0 among them.
+fn is_integer(value: &Value) -> bool {
+    match value {
+        Value::Whole(_) => true,
+        Value::Number(number) => number.fract() == 0.0,
+        _ => false,
+    }
+}
+
 fn schema(seen: &Seen) -> Judged {
     let answer = match taken(seen, Question::Schema, "response_format")? {
         Ok(answer) => answer,
@@ -133,9 +142,8 @@ fn schema(seen: &Seen) -> Judged {
     require(ended, "the answer was cut, or has no text")?;
     require(!text.starts_with('<'), "reasoning is left in the text")?;
     let value = Value::read(text);
-    let fits =
-        value.member("year").is_whole() && matches!(&value, Value::Object(members) if members.len() == 1);
-    match fits {
+    let is_alone = matches!(&value, Value::Object(members) if members.len() == 1);
+    match is_alone && is_integer(value.member("year")) {
         true => Outcome::fine("An answer keeps to a JSON schema."),
         false => Ok(Outcome::broken(
             "An answer does not keep to the JSON schema that was asked for.",

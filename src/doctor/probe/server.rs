@@ -137,6 +137,8 @@ fn context_length(seen: &Seen) -> Judged {
 
 fn keep_alive(seen: &Seen) -> Judged {
     let idle = seen.idle.as_ref().ok_or_else(|| NotSeen::because("it was not watched"))?;
+    // A refusal may close the connection that another answer would have left open.
+    require(!matches!(seen.any(Question::Models)?.status, 401 | 403), REFUSED)?;
     let closed = match idle {
         Idle::Unknown(why) => return Err(NotSeen::because(why)),
         Idle::Kept(time) => {

@@ -112,8 +112,16 @@ fn any_usage(seen: &Seen) -> Result<(&Value, &str), NotSeen> {
 }
 
 fn cached(seen: &Seen) -> Judged {
-    let (usage, raw) = any_usage(seen)?;
-    if usage.at("/prompt_tokens_details/cached_tokens").is_some_and(Value::is_whole) {
+    let (own, raw) = any_usage(seen)?;
+    let of = |usage: &Value| usage.at("/prompt_tokens_details/cached_tokens").and_then(Value::as_whole);
+    if of(own).is_some() {
+        // Each of these asks what another has asked before.
+        let asked = [Question::Stream, Question::Whole, Question::ToolStream, Question::ToolWhole];
+        let mut told = asked.iter().filter_map(|question| of(usage(seen.good(*question).ok()?)?.0));
+        require(
+            told.any(|count| count > 0),
+            "it is 0 in every answer: nothing came from the cache, or 0 stands in for what is not told",
+        )?;
         return Outcome::fine("Usage tells how many tokens of the prompt came from the cache.");
     }
     let says = "Usage does not tell how many tokens of the prompt came from the cache (`cached_tokens`).";
