@@ -18,6 +18,6 @@ mod stanza;
 pub use check::{Check, Finding, Found, Outcome, Remedy, Setting, Severity, Table, Topic};
 pub use probe::checks;
 pub use question::{Question, prompt_tokens, requests, tokens};
-pub use run::{Limits, Report, run};
+pub use run::{Limits, Report, own_requests, run};
 pub use server::Server;
 pub use stanza::{Advice, AdvisedFiles, advice};

@@ -315,7 +315,7 @@ pub fn tokens() -> u32 {
     Question::ALL.iter().map(|question| question.tokens()).sum()
 }
 
-/// Returns the number of requests of all questions; those to the engine's own routes come on top.
+/// Returns the number of requests of all questions, beside those of [`super::own_requests`].
 pub fn requests() -> u16 {
     Question::ALL.iter().map(|question| question.requests()).sum()
 }

@@ -7,7 +7,6 @@ use super::question::{CUT_PIECES, LIMIT_PIECES, Question};
 use super::seen::Seen;
 use super::server::{self, Routes, Server};
 use crate::conform::{self, Answer};
-use crate::engine::EngineLoad;
 use crate::exchange::{Bounds, Ended, Exchange, Failure, Idle, Sender, idle};
 use futures::future::{join_all, try_join};
 use std::fmt::Write;
@@ -56,9 +55,15 @@ const LEAST_STALL: Duration = Duration::from_secs(2);
 const SILENT: usize = 2;
 /// Questions in a row that a server has no room for, after which no more are asked.
 const BUSY: usize = 2;
-/// Time that an engine gets to notice that its client has left, and between two looks. SGLang takes four seconds.
-const FREED: Duration = Duration::from_secs(6);
+/// Looks at the load of an engine whose client has left, and the time before the first; each waits twice as long as the
+/// one before. SGLang takes four seconds to notice.
+const LOOKS: u16 = 5;
 const LOOK: Duration = Duration::from_millis(200);
+
+/// Returns the most requests beside the questions: to the engine's own routes, and over the connection that is watched.
+pub fn own_requests() -> u16 {
+    server::most_requests(LOOKS) + 1
+}
 
 /// Report of a run, as far as it has come.
 #[derive(Debug, Default)]
@@ -286,7 +291,7 @@ impl<P: FnMut(&str)> Run<'_, P> {
     async fn cut(&mut self) -> bool {
         let engine = self.report.seen.server.engine();
         let quick = self.sender.with_bounds(self.limits.quick());
-        let before = server::load(&quick, engine).await;
+        let before = server::load(&quick, engine, None).await;
         let bounds = Bounds { pieces: CUT_PIECES, ..self.limits.bounds() };
         let answer = self.send(Question::Cut, bounds).await;
         let left = Instant::now();
@@ -302,11 +307,9 @@ impl<P: FnMut(&str)> Run<'_, P> {
 
     /// Reads the load until it is no higher than before. Returns false if it can no longer be read.
     async fn watch(&self, quick: &Sender, engine: &str, left: Instant, cut: &mut Cut) -> bool {
-        while left.elapsed() < FREED {
-            sleep(LOOK).await;
-            let Some((after, _)): Option<(EngineLoad, _)> = server::load(quick, engine).await else {
-                return false;
-            };
+        for look in 0..u32::from(LOOKS) {
+            sleep(LOOK * 2_u32.pow(look)).await;
+            let Some((after, _)) = server::load(quick, engine, Some(cut.route)).await else { return false };
             (cut.after, cut.time) = (after, left.elapsed());
             if cut.is_free() {
                 return true;

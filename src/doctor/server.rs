@@ -10,7 +10,7 @@ use crate::exchange::{Ended, Exchange, Failure, Request, Sender};
 use crate::upstream::models::{self, Model};
 use bytes::Bytes;
 use http::{HeaderMap, Method};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Server, as far as it says what it is.
 #[derive(Clone, Debug, Default)]
@@ -173,9 +173,25 @@ async fn get(sender: &Sender, path: &'static str) -> Result<Exchange, Failure> {
     sender.send_to_root(request).await
 }
 
-/// Returns the load of an engine and the route that tells it, or `None` if no route does.
-pub(super) async fn load(sender: &Sender, engine: &str) -> Option<(EngineLoad, &'static str)> {
-    for route in named(engine)?.detection.loads {
+/// Returns the most requests to routes that tell what an engine is and what it has to do, with so many looks at its load.
+/// All are short GETs.
+pub(super) fn most_requests(looks: u16) -> u16 {
+    let places: BTreeSet<_> =
+        ENGINES.iter().flat_map(|engine| engine.detection.places).map(|place| place.path).collect();
+    let loads = ENGINES.iter().map(|engine| engine.detection.loads.len()).max().unwrap_or(0);
+    // One for the route that only one front end has.
+    u16::try_from(places.len() + 1 + loads).unwrap_or(u16::MAX).saturating_add(looks)
+}
+
+/// Returns the load of an engine and the route that tells it, or `None` if no route does. `route`: the one that has told
+/// it before.
+pub(super) async fn load(
+    sender: &Sender,
+    engine: &str,
+    route: Option<&str>,
+) -> Option<(EngineLoad, &'static str)> {
+    let is_asked = |path: &str| route.is_none_or(|route| route == path);
+    for route in named(engine)?.detection.loads.iter().filter(|route| is_asked(route.path)) {
         let answer = get(sender, route.path).await.ok()?;
         if let Some(load) = route.read(&answer.body).filter(|_| answer.status.as_u16() == 200) {
             return Some((load, route.path));

@@ -128,7 +128,13 @@ async fn engines_are_named_and_their_differences_found() {
             assert_eq!(outcome.severity(id), *severity, "{kind} {id}: {}", outcome.check(id));
         }
         assert_eq!(outcome.code, 1);
-        assert!(outcome.err.contains("at most 17"), "{}", outcome.err);
+        assert!(outcome.err.contains("at most 19"), "{}", outcome.err);
+        // No more requests reach the engine than are announced.
+        let told: Vec<usize> = outcome.err.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let [questions, _, _, others, ..] = told[..] else { panic!("{}", outcome.err) };
+        let probes = engine.probes().len();
+        assert_eq!(engine.attempt_count() + 1, questions, "the list of models is a question");
+        assert!((2..=1 + others).contains(&probes), "{probes} of {others}: {:?}", engine.probes());
     }
 }
 

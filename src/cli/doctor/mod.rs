@@ -62,8 +62,9 @@ Examples:
   samewire doctor https://api.example --key-file key.txt --model m --json --save ./seen
       With a key; the results for programs, and the exchanges for samewire replay and rewrite.
 
-The answers may cost 2,000 tokens at most, and twice that with --through. How many is printed
-first, with those of the prompts.
+The answers may cost 2,000 tokens at most. How many is printed first, with those of the prompts, the
+number of requests and the time. With --through all of it is spent twice, and samewire looks after
+the server as well.
 A server that stalls, or sends more than 256 KiB in one answer, is given up. One that has no room
 for two questions in a row (429, 503) is asked no more. Ctrl-C ends the questions and prints what
 is known by then. NO_COLOR turns colours off. Keys and headers are not written to the exchanges.
@@ -162,11 +163,16 @@ impl Doctor {
         let bounds = Bounds { connect: Bounds::within(self.timeout).connect, ..limits.bounds() };
         let sender = Sender::new(target, bounds).map_err(CommandFailure::environment)?;
         let told = format!(
-            "{} requests to {}, at most {} tokens, and about {} tokens of prompts.",
+            "{} requests to {}, at most {} tokens, and about {} tokens of prompts; at most {} short requests beside \
+             them, for what the server is and what it has to do. It takes as long as the answers do, or up to {} s to \
+             watch an unused connection (--idle), and at most {} s (--within).",
             doctor::requests(),
             sender.target().base(),
             doctor::tokens(),
-            doctor::prompt_tokens()
+            doctor::prompt_tokens(),
+            doctor::own_requests(),
+            self.idle.as_secs_f32(),
+            self.within.as_secs_f32()
         );
         print_error(match io::stderr().is_terminal() {
             true => wrapped(&told, terminal_width(60)).join("\n"),
