@@ -29,12 +29,24 @@ pub struct Server {
     pub lacks: Option<&'static str>,
     /// Front end that the routes leave possible, until an answer shows it.
     possible_front: Option<Front>,
+    /// True if a route or an answer shows that it is the engine's usual front end.
+    shows_usual_front: bool,
 }
 
 impl Server {
     /// Returns the name of the engine; empty if it is not known.
     pub fn engine(&self) -> &'static str {
         self.identity.map_or("", |identity| identity.engine.name)
+    }
+
+    /// Returns engine, version and front end, for people; `None`: samewire does not know the engine. The usual front end
+    /// of an engine that has another is named as soon as an answer shows that it is that one.
+    pub fn title(&self) -> Option<String> {
+        let identity = self.identity?;
+        let other = identity.engine.detection.other_front.as_ref();
+        let is_usual =
+            self.shows_usual_front && other.is_some_and(|other| other.versions.has(identity.version));
+        Some(format!("{identity}{}", if is_usual { " (front end in Python)" } else { "" }))
     }
 
     /// Returns true if samewire changes requests for this engine and version by this rule.
@@ -74,9 +86,14 @@ impl Server {
     /// Takes an answer as a hint, where no route has told more.
     pub(super) fn take_answer(&mut self, answer: &Answer) {
         // A route that is missing may be missing in a gateway, or in an old version: the chunks are what shows it.
-        if let Some(front) = self.possible_front.filter(|_| leaves_out_nulls(answer)) {
-            self.identity = self.identity.map(|identity| Identity { front, ..identity });
-            self.evidence.push("chunks without members that are null".to_owned());
+        let has_chunks = answer.chunks().any(|chunk| chunk.choice().is_some());
+        match self.possible_front.take_if(|_| has_chunks) {
+            Some(front) if leaves_out_nulls(answer) => {
+                self.identity = self.identity.map(|identity| Identity { front, ..identity });
+                self.evidence.push("chunks without members that are null".to_owned());
+            }
+            Some(_) => self.shows_usual_front = true,
+            None => {}
         }
         let Some((engine, version)) = of_answer(answer.raw.as_bytes()) else { return };
         if self.identity.is_none() {
@@ -148,6 +165,7 @@ impl<'s> Routes<'s> {
             server.lacks = (answer.status.as_u16() == 404).then_some(other.missing_route);
             let is_possible = route == RouteAnswer::None && other.is_possible(version, header);
             server.possible_front = is_possible.then_some(other.front);
+            server.shows_usual_front = matches!(route, RouteAnswer::FastApiHasNone | RouteAnswer::Some);
         }
         Ok(())
     }

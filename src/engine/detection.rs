@@ -39,11 +39,13 @@ pub struct Flags {
     pub keep_alive: Option<&'static str>,
     /// Opens the first of the routes that report the load.
     pub load: Option<&'static str>,
+    /// Sets how many tokens prompt and answer may have together.
+    pub context: Option<&'static str>,
 }
 
 impl Flags {
     /// No such flags.
-    pub const NONE: Self = Self { cached_tokens: None, keep_alive: None, load: None };
+    pub const NONE: Self = Self { cached_tokens: None, keep_alive: None, load: None, context: None };
 }
 
 impl Detection {

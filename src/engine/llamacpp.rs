@@ -30,7 +30,11 @@ pub(super) static ENGINE: Engine = Engine {
             waiting: &["llamacpp:requests_deferred"],
             cache: &["llamacpp:kv_cache_usage_ratio"],
         }],
-        flags: Flags { load: Some("--metrics"), ..Flags::NONE },
+        flags: Flags {
+            load: Some("--metrics"),
+            context: Some("--ctx-size (the slots of --parallel share it)"),
+            ..Flags::NONE
+        },
         ..Detection::NONE
     },
     requests: &[usual::LIMITS, usual::TEXT_ALONE, usual::TOOLS, usual::MESSAGES, REASONING, usual::PARTS],

@@ -67,6 +67,7 @@ pub(super) static ENGINE: Engine = Engine {
             cached_tokens: Some("--enable-cache-report"),
             keep_alive: Some("SGLANG_TIMEOUT_KEEP_ALIVE=620 (environment)"),
             load: Some("--enable-metrics"),
+            context: Some("--context-length"),
         },
         ..Detection::NONE
     },

@@ -59,6 +59,7 @@ pub(super) static ENGINE: Engine = Engine {
             cached_tokens: Some("--enable-prompt-tokens-details"),
             keep_alive: Some("VLLM_HTTP_TIMEOUT_KEEP_ALIVE=620 (environment)"),
             load: None,
+            context: Some("--max-model-len"),
         },
         ..Detection::NONE
     },

@@ -60,11 +60,9 @@ fn colour(severity: Severity) -> &'static str {
 /// Writes what the server is.
 fn head(report: &Report, look: Look, text: &mut String) {
     let server = report.server();
-    let name = server.identity.map_or_else(
-        || "an engine or gateway that samewire does not know".to_owned(),
-        |identity| identity.to_string(),
-    );
-    for part in wrapped(&format!("{} at {}", name, visible(&report.url)), look.width) {
+    let name = server.title();
+    let name = name.as_deref().unwrap_or("an engine or gateway that samewire does not know");
+    for part in wrapped(&format!("{name} at {}", visible(&report.url)), look.width) {
         let _ = writeln!(text, "{}", look.painted(&part, BOLD));
     }
     if !server.evidence.is_empty() {

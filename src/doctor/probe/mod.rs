@@ -225,6 +225,7 @@ mod tests {
     const WRONG: &[(&str, Question, &str, &str, Severity)] = &[
         ("models-list", Question::Models, "\"data\"", "\"none\"", Severity::Warning),
         ("context-length", Question::Models, ",\"max_model_len\":4096", "", Severity::Note),
+        ("context-size", Question::Models, "4096", "256", Severity::Warning),
         ("stream", Question::Stream, "data: [DONE]", "data: {nonsense", Severity::Broken),
         (
             "stream",

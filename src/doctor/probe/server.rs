@@ -44,6 +44,13 @@ pub(super) const CHECKS: &[Check] = &[
         context_length,
     ),
     TOPIC.check(
+        "context-size",
+        Question::Models,
+        &["agents: their prompts with tools take thousands of tokens; that of Claude Code takes 21,000"],
+        None,
+        context_size,
+    ),
+    TOPIC.check(
         "keep-alive",
         Question::Models,
         &[
@@ -122,9 +129,32 @@ fn available(seen: &Seen) -> Judged {
     Ok(Outcome::broken(says, &shown))
 }
 
-fn context_length(seen: &Seen) -> Judged {
+/// Tokens of prompt and answer below which a context is too small for tools.
+const SMALL: u64 = 4096;
+/// Bytes that are shown before a number, for its key.
+const AROUND: usize = 24;
+
+/// Returns the listed number of tokens of prompt and answer together.
+fn context(seen: &Seen) -> Result<Option<u64>, NotSeen> {
     let model = seen.server.model(&seen.model).ok_or_else(|| NotSeen::because("the model is not listed"))?;
-    match model.context_length.or(model.max_model_len) {
+    Ok(model.context_length.or(model.max_model_len))
+}
+
+fn context_size(seen: &Seen) -> Judged {
+    let length = context(seen)?.ok_or_else(|| NotSeen::because("the list of models does not tell it"))?;
+    if length >= SMALL {
+        return Outcome::fine(format!("A prompt and its answer may have {length} tokens together."));
+    }
+    let says = format!("A prompt and its answer may have {length} tokens together, which is little.");
+    let raw = &seen.good(Question::Models)?.raw;
+    let at = raw.find(&length.to_string()).unwrap_or(0);
+    let shown = raw.get(raw.floor_char_boundary(at.saturating_sub(AROUND))..).unwrap_or(raw);
+    let flag = seen.server.flags().context.map(str::to_owned);
+    Ok(Outcome::warning(says, shown).with_flag(flag))
+}
+
+fn context_length(seen: &Seen) -> Judged {
+    match context(seen)? {
         Some(length) => {
             Outcome::fine(format!("The list of models tells the context length, {length} tokens."))
         }
