@@ -2,10 +2,11 @@
 
 use super::{AGENTS, SDKS, parser, parser_flags, refusal, require};
 use crate::conform::Answer;
-use crate::doctor::chat::{Call, Chat, error};
+use crate::doctor::chat::{Call, Chat, error, usage};
 use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
 use crate::doctor::question::{FUNCTION, Question};
 use crate::doctor::seen::{NotSeen, Seen};
+use crate::tree::Value;
 use std::collections::BTreeSet;
 
 const TOPIC: Topic = Topic::Tools;
@@ -28,6 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
         Some("reads the calls in the text with the option `parser`"),
         parsed,
     ),
+    TOPIC.check("tools-swallowed", Question::ToolWhole, &[AGENTS], None, swallowed),
     TOPIC.check("tools-ids", Question::ToolStream, &[SDKS, AGENTS], Some("gives each call an id of its own"), ids),
     TOPIC.check("tools-index", Question::ToolStream, &[SDKS], Some("numbers the calls of a stream"), index),
     TOPIC.check(
@@ -101,8 +103,16 @@ const MARKS: [&str; 13] = [
     "to=functions.",
 ];
 
-fn has_mark(chat: &Chat) -> bool {
-    MARKS.iter().any(|mark| chat.content.contains(mark))
+/// Returns true if a text has a call of the function that was offered. What a model calls beside it stays text, whoever
+/// reads the calls.
+fn has_call(text: &str) -> bool {
+    text.contains(FUNCTION) && MARKS.iter().any(|mark| text.contains(mark))
+}
+
+/// Returns true if an error says that the engine runs without a parser of calls: vLLM, by its front end in Python and by
+/// that in Rust.
+fn wants_parser(error: &str) -> bool {
+    error.contains("tool-call-parser") || error.contains("tool parsing is disabled")
 }
 
 /// Returns the answer to a question with tools and its choice, if it is a complete success.
@@ -134,7 +144,7 @@ fn accepted(seen: &Seen) -> Judged {
     if let Some(answer) = answers.iter().find(|answer| error(answer).is_some()) {
         let outcome =
             Outcome::broken(format!("Requests with tools {}.", refusal(answer)), &answer.beginning());
-        let by_parser = error(answer).is_some_and(|text| text.contains("tool-call-parser"));
+        let by_parser = error(answer).is_some_and(wants_parser);
         return Ok(match by_parser {
             true => {
                 outcome.with_flag(parser_flags(seen, false, true)).with(Table::Wire, "parser", parser(seen))
@@ -149,7 +159,7 @@ fn parsed(seen: &Seen) -> Judged {
     let asked = [Question::ToolStream, Question::ToolWhole, Question::ToolParallel];
     let chats: Vec<_> = asked.into_iter().filter_map(|question| chat(seen, question).ok()).collect();
     // A cut call stays in the text also where a parser is on.
-    let raw = |(_, chat): &&(_, Chat)| chat.calls.is_empty() && has_mark(chat) && !chat.is_cut();
+    let raw = |(_, chat): &&(_, Chat)| chat.calls.is_empty() && has_call(&chat.content) && !chat.is_cut();
     if let Some((_, chat)) = chats.iter().find(raw) {
         let says = "A call is left in the text: the engine runs without the parser of calls for this model.";
         return Ok(Outcome::broken(says, &chat.content).with_flag(parser_flags(seen, false, true)).with(
@@ -160,6 +170,54 @@ fn parsed(seen: &Seen) -> Judged {
     }
     require(chats.iter().any(|(_, chat)| !chat.calls.is_empty()), "the model called no function")?;
     Outcome::fine("Calls are apart from the text.")
+}
+
+/// Tokens that an answer may have beyond its text: tags that a parser removes, white space, the end of the turn; and the
+/// part by which a text may have more tokens than another of its length.
+const UNSEEN: f64 = 12.0;
+const SPREAD: f64 = 1.25;
+
+/// Judges whether answers have more tokens than their text accounts for, at as many for each character as the answer to
+/// the plain question has. A parser that is one for another model may take a call for its own, and give none.
+fn swallowed(seen: &Seen) -> Judged {
+    let asked = [Question::ToolWhole, Question::ToolStream];
+    let chats: Vec<_> = asked.into_iter().filter_map(|question| chat(seen, question).ok()).collect();
+    if chats.iter().any(|(_, chat)| !chat.calls.is_empty()) {
+        return Outcome::fine("Answers have the calls that the model wrote.");
+    }
+    let plain = seen.good(Question::Whole)?;
+    let (tokens, length) = account(plain, &Chat::of(plain, 0)).unwrap_or_default();
+    require(tokens > 0.0 && length > 0.0, "no plain answer shows how many characters a token has")?;
+    let rate = tokens / length;
+    let ended = chats.iter().filter(|(_, chat)| chat.finish() == "stop");
+    let counted: Vec<_> =
+        ended.filter_map(|(answer, chat)| Some((*answer, account(answer, chat)?))).collect();
+    require(
+        !counted.is_empty(),
+        "the model called no function, and no answer that ended of itself tells its tokens",
+    )?;
+    let is_short = |(_, (tokens, length)): &&(&Answer, (f64, f64))| *tokens > length * rate * SPREAD + UNSEEN;
+    let Some((answer, (tokens, length))) = counted.iter().find(is_short) else {
+        return Outcome::fine("The text of answers with tools accounts for their tokens.");
+    };
+    let says = format!(
+        "An answer to a request with tools has {tokens} tokens for which its text has room for some {:.0}: the engine's parser of calls is one for another model and swallows them.",
+        length * rate
+    );
+    Ok(Outcome::broken(says, &answer.raw).with_flag(parser_flags(seen, false, true)))
+}
+
+/// Returns the number of tokens of an answer, and of the characters that stand for them: without reasoning, where its
+/// tokens are told.
+fn account(answer: &Answer, chat: &Chat) -> Option<(f64, f64)> {
+    let (usage, _) = usage(answer)?;
+    let reasoning =
+        usage.at("/completion_tokens_details/reasoning_tokens").and_then(Value::as_whole).unwrap_or(0);
+    let all = usage.member("completion_tokens").as_whole()?;
+    let text = if reasoning > 0 { "" } else { chat.reasoning.as_str() };
+    let characters = chat.content.chars().count() + text.chars().count();
+    let number = |count: u64| u32::try_from(count).ok().map(f64::from);
+    Some((number(all.saturating_sub(reasoning))?, number(u64::try_from(characters).ok()?)?))
 }
 
 fn ids(seen: &Seen) -> Judged {
@@ -246,11 +304,11 @@ fn whole(seen: &Seen) -> Judged {
     let calls = (stream.calls.is_empty(), whole.calls.is_empty());
     match calls {
         (false, false) => Outcome::fine("A stream and a whole answer both have the call."),
-        (false, true) if has_mark(&whole) && !whole.is_cut() => {
+        (false, true) if has_call(&whole.content) && !whole.is_cut() => {
             let says = "A stream has the call, and a whole answer has it left in its text.";
             Ok(Outcome::broken(says, &answer.raw))
         }
-        (true, false) if has_mark(&stream) && !stream.is_cut() => {
+        (true, false) if has_call(&stream.content) && !stream.is_cut() => {
             let says = "A whole answer has the call, and a stream has it left in its text.";
             Ok(Outcome::broken(says, &stream.content_raw))
         }
@@ -263,8 +321,7 @@ fn forced(seen: &Seen, question: Question, kind: &str) -> Judged {
     let answer = seen.any(question)?;
     seen.good(Question::Stream)?;
     if let Some(text) = error(answer) {
-        let by_parser = text.contains("tool-call-parser");
-        let flag = if by_parser { parser_flags(seen, false, true) } else { None };
+        let flag = if wants_parser(text) { parser_flags(seen, false, true) } else { None };
         let says = format!("{kind} {}.", refusal(answer));
         return Ok(Outcome::broken(says, &answer.beginning()).with_flag(flag));
     }
@@ -275,11 +332,30 @@ fn forced(seen: &Seen, question: Question, kind: &str) -> Judged {
         None => {
             require(!chat.is_cut(), "the answer was cut before a call")?;
             require(!chat.finish().is_empty(), "the answer has no finish_reason")?;
-            let says = format!("{kind} bring none, although the answer ended of itself.");
-            let text = if chat.content_raw.is_empty() { &answer.raw } else { &chat.content_raw };
-            Ok(Outcome::broken(says, text))
+            Ok(misplaced(seen, answer, &chat, kind).unwrap_or_else(|| {
+                let says = format!("{kind} bring none, although the answer ended of itself.");
+                let text = if chat.content.is_empty() { &answer.raw } else { &chat.content };
+                Outcome::broken(says, text)
+            }))
         }
     }
+}
+
+/// Judges an answer whose call is somewhere else; `None`: there is none.
+fn misplaced(seen: &Seen, answer: &Answer, chat: &Chat, kind: &str) -> Option<Outcome> {
+    if has_call(&chat.content) {
+        let outcome = Outcome::broken(format!("{kind} bring it within the text."), &chat.content);
+        let outcome = outcome.with_flag(parser_flags(seen, false, true));
+        return Some(outcome.with(Table::Wire, "parser", parser(seen)));
+    }
+    // In a stream reasoning has been sent before anybody knows that nothing follows.
+    if answer.whole.is_object() && has_call(&chat.reasoning) {
+        let outcome = Outcome::broken(format!("{kind} bring it within the reasoning."), &chat.reasoning);
+        let outcome = outcome.with_flag(parser_flags(seen, true, false));
+        let outcome = outcome.with(Table::Wire, "promote_reasoning", "true");
+        return Some(outcome.with(Table::Wire, "parser", parser(seen)));
+    }
+    None
 }
 
 fn named(seen: &Seen) -> Judged {
