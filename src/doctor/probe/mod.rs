@@ -10,7 +10,7 @@ mod streams;
 mod tools;
 mod usage;
 
-use super::check::Check;
+use super::check::{Check, quoted};
 use super::seen::{NotSeen, Seen};
 use crate::conform::Answer;
 use crate::wire::Unparsed;
@@ -38,14 +38,26 @@ const REFUSED: &str = "the server refuses the key";
 /// Agents, whichever library they use.
 const AGENTS: &str = "every agent that calls tools";
 
-/// Returns the flags with which the engine would split reasoning or calls from the model's text itself.
+/// Returns what is known of the model's notation by its name.
+fn unparsed(seen: &Seen) -> Unparsed {
+    Unparsed::of_model(&seen.model, true, true)
+}
+
+/// Returns the flags with which the engine would split reasoning or calls from the model's text itself; `None` also
+/// where it tells that it runs with them.
 fn parser_flags(seen: &Seen, reasoning: bool, calls: bool) -> Option<String> {
-    Unparsed::of_model(&seen.model, reasoning, calls).flags(seen.server.engine())
+    let flags = Unparsed::of_model(&seen.model, reasoning, calls).flags(seen.server.engine())?;
+    let told = seen.server.parsers.iter().flat_map(|parsers| {
+        let (reasoning, tools) = (parsers.reasoning.as_deref(), parsers.tools.as_deref());
+        [("--reasoning-parser", reasoning), ("--tool-call-parser", tools)]
+    });
+    let mut told = told.filter_map(|(flag, name)| Some(format!("{flag} {}", name?)));
+    (!told.any(|on| on == flags)).then_some(flags)
 }
 
 /// Returns the value of samewire's option `parser` for the model.
 fn parser(seen: &Seen) -> String {
-    format!("\"{}\"", Unparsed::of_model(&seen.model, true, true).family())
+    quoted(unparsed(seen).family())
 }
 
 /// Returns the last characters of a text.
@@ -74,7 +86,7 @@ mod tests {
     use crate::doctor::check::{Finding, Severity};
     use crate::doctor::cut::Cut;
     use crate::doctor::question::Question;
-    use crate::engine::{ENGINES, EngineLoad, Identity, named};
+    use crate::engine::{ENGINES, EngineLoad, Identity, Parsers, named};
     use crate::exchange::{Ended, Exchange, Failure, Idle};
     use crate::upstream::models;
     use http::{HeaderMap, HeaderValue, StatusCode};
@@ -270,6 +282,7 @@ mod tests {
             Severity::Broken,
         ),
         ("reasoning-only", Question::Whole, "\"content\":\"Hi\"", "\"content\":null", Severity::Broken),
+        ("reasoning-only-stream", Question::Stream, "\"content\":\"Hi\"", "", Severity::Broken),
         ("usage-stream", Question::Stream, "\"usage\":{", "\"used\":{", Severity::Warning),
         (
             "usage-stream",
@@ -445,6 +458,95 @@ mod tests {
             ENGINES.iter().flat_map(|engine| engine.rules()).map(|rule| rule.name).collect();
         for rule in checks().filter_map(|check| check.rule) {
             assert!(rules.contains(rule), "{rule}");
+        }
+    }
+
+    /// A count of vLLM 0.33.0 with `--tool-call-parser qwen3_coder` before a model that writes calls as Hermes does: 33
+    /// tokens, and a text of ten.
+    #[test]
+    fn calls_that_the_engine_swallows_are_found_by_their_tokens() {
+        let whole = |text: &str, tokens: u32| {
+            let counted = format!("\"completion_tokens\":{tokens},");
+            chat_whole(text, "stop").replace("\"completion_tokens\":2,", &counted)
+        };
+        let thought = r#""content":null,"reasoning":"\nI should call the weather tool for Tokyo.\n""#;
+        let thought =
+            |tokens| whole(thought, tokens).replace("\"reasoning_tokens\":1", "\"reasoning_tokens\":10");
+        let hello = r#""content":"Hello! How can I help you today?""#;
+        for (plain, answer, severity) in [
+            (whole(hello, 10), thought(33), Severity::Broken),
+            // The tags of reasoning, and the end of the turn.
+            (whole(hello, 10), thought(22), Severity::Fine),
+            // Reasoning that is counted and shown nowhere.
+            (whole(hello, 80), whole(r#""content":"It is sunny in Tokyo.""#, 70), Severity::Fine),
+            (whole("\"content\":\"\"", 10), thought(33), Severity::NotSeen),
+            (whole(hello, 10), thought(33).replace("\"stop\"", "\"length\""), Severity::NotSeen),
+            (whole(hello, 10), thought(33).replace("\"usage\"", "\"used\""), Severity::NotSeen),
+        ] {
+            let mut answers = all_good();
+            answers.insert(Question::Whole, (200, JSON, plain, Ended::Clean));
+            answers.insert(Question::ToolWhole, (200, JSON, answer.clone(), Ended::Clean));
+            answers.insert(Question::ToolStream, (503, JSON, String::new(), Ended::Clean));
+            let finding = finding(&seen(&answers), "tools-swallowed");
+            assert_eq!(finding.severity(), severity, "{answer}: {finding:?}");
+            let remedy = finding.found().map(|found| &found.remedy);
+            assert!(remedy.is_none_or(|remedy| remedy.settings.is_empty()), "samewire never sees the call");
+        }
+    }
+
+    /// What is fine, or not to be told, is no finding.
+    #[test]
+    fn what_says_nothing_is_not_judged() {
+        let mut answers = all_good();
+        for year in ["-5", "-0", "1969.0"] {
+            let text = chat_whole(&format!(r#""content":"{{\"year\": {year}}}""#), "stop");
+            answers.insert(Question::Schema, (200, JSON, text, Ended::Clean));
+            assert_eq!(finding(&seen(&answers), "json-schema").severity(), Severity::Fine, "{year}");
+        }
+        for (_, _, body, _) in answers.values_mut() {
+            *body = body.replace("\"cached_tokens\":1", "\"cached_tokens\":0");
+        }
+        let told = finding(&seen(&answers), "usage-cached");
+        assert_eq!(told.severity(), Severity::NotSeen, "{told:?}");
+        assert!(told.outcome.says().contains("0 stands in"), "{told:?}");
+        // The engine closes the connection of whoever it refuses.
+        answers.insert(Question::Models, (401, JSON, "{}".to_owned(), Ended::Clean));
+        let mut refused = seen(&answers);
+        refused.idle = Some(Idle::Closed(Duration::from_millis(10)));
+        assert_eq!(finding(&refused, "keep-alive").severity(), Severity::NotSeen);
+    }
+
+    /// Beside the finding that reasoning is left in the text, nobody says that there is none.
+    #[test]
+    fn reasoning_in_the_text_is_reasoning() {
+        let mut answers = all_good();
+        for (status, kind, body, _) in answers.values_mut() {
+            if *status == 200 && [SSE, JSON].contains(kind) {
+                *body = body
+                    .replace("\"reasoning_content\":\"R\",\"reasoning\":\"R\"", "\"content\":\"<think>\"");
+                *body = body.replace("\"content\":\"Hi\",\"content\"", "\"content\"");
+            }
+        }
+        let seen = seen(&answers);
+        assert_eq!(finding(&seen, "reasoning-parser").severity(), Severity::Broken);
+        for id in ["reasoning-name", "reasoning-only", "reasoning-only-stream", "usage-reasoning"] {
+            let finding = finding(&seen, id);
+            assert_eq!(finding.outcome.says(), "the reasoning is left in the text", "{id}");
+        }
+    }
+
+    /// A flag that the engine says it runs with is no advice.
+    #[test]
+    fn flags_that_are_on_are_not_advised() {
+        let mut answers = all_good();
+        let (_, _, body, _) = answers.get_mut(&Question::Whole).unwrap();
+        *body = body.replace("\"content\":\"Hi\"", "\"content\":null");
+        for (on, flag) in [("qwen3", None), ("deepseek-r1", Some("--reasoning-parser qwen3"))] {
+            let mut seen = seen(&answers);
+            seen.server.identity = Some(named("sglang").unwrap().into());
+            seen.server.parsers = Some(Parsers { reasoning: Some(on.to_owned()), tools: None });
+            let finding = finding(&seen, "reasoning-only");
+            assert_eq!(finding.found().unwrap().remedy.engine.as_deref(), flag, "{on}");
         }
     }
 

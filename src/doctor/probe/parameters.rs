@@ -1,5 +1,6 @@
 //! Checks of parameters that shape the answer: stop strings, log probabilities, choices, limits, schemas.
 
+use super::reasoning::has_tag;
 use super::{refusal, require};
 use crate::conform::Answer;
 use crate::doctor::chat::{Chat, error, usage};
@@ -140,7 +141,7 @@ fn schema(seen: &Seen) -> Judged {
     let text = chat.content.trim();
     let ended = chat.finish() == "stop" && !text.is_empty();
     require(ended, "the answer was cut, or has no text")?;
-    require(!text.starts_with('<'), "reasoning is left in the text")?;
+    require(!text.starts_with('<') && !has_tag(text), "reasoning is left in the text")?;
     let value = Value::read(text);
     let is_alone = matches!(&value, Value::Object(members) if members.len() == 1);
     match is_alone && is_integer(value.member("year")) {

@@ -1,8 +1,8 @@
 //! Checks of reasoning: its name, its place, and whether a parser is on.
 
-use super::{parser, parser_flags, require};
+use super::{parser, parser_flags, require, unparsed};
 use crate::doctor::chat::Chat;
-use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
+use crate::doctor::check::{Check, Judged, Outcome, Table, Topic, quoted};
 use crate::doctor::question::Question;
 use crate::doctor::seen::{NotSeen, Seen};
 
@@ -30,10 +30,15 @@ pub(super) const CHECKS: &[Check] = &[
         "reasoning-only",
         Question::Whole,
         &["every client: the answer is empty"],
-        Some(
-            "makes such reasoning the answer with the option `promote_reasoning`, where the answer is no stream; of an engine without `--reasoning-parser`, it reads both with the option `parser`",
-        ),
+        Some("makes such reasoning the answer with the option `promote_reasoning`, and reads the calls in it with `parser`"),
         only,
+    ),
+    TOPIC.check(
+        "reasoning-only-stream",
+        Question::Stream,
+        &["every client that streams: the answer is empty"],
+        None,
+        only_stream,
     ),
 ];
 
@@ -41,17 +46,37 @@ pub(super) const CHECKS: &[Check] = &[
 const ASKED: [Question; 5] =
     [Question::Stream, Question::Whole, Question::ToolStream, Question::ToolWhole, Question::Limit];
 
-/// Tags of reasoning that a model writes itself.
-const TAGS: [&str; 8] = [
-    "<think>",
-    "</think>",
-    "[THINK]",
-    "<seed:think>",
-    "<mm:think>",
-    "<|START_THINKING|>",
-    "<|channel|>analysis",
-    "◁think▷",
+/// Tags around reasoning that a model writes itself.
+const TAGS: [(&str, &str); 6] = [
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<mm:think>", "</mm:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("◁think▷", "◁/think▷"),
 ];
+/// Marker of reasoning in gpt-oss's own notation.
+const ANALYSIS: &str = "<|channel|>analysis";
+
+/// Returns true if a text has a tag of reasoning.
+pub(super) fn has_tag(text: &str) -> bool {
+    text.contains(ANALYSIS) || TAGS.iter().any(|(start, end)| text.contains(start) || text.contains(end))
+}
+
+/// Returns the tags of a block that a text ends and does not begin: the chat template has begun it.
+fn opened(text: &str) -> Option<(&'static str, &'static str)> {
+    TAGS.into_iter().find(|(start, end)| {
+        text.find(end).is_some_and(|at| text.get(..at).is_some_and(|before| !before.contains(start)))
+    })
+}
+
+/// Returns the reason why nothing is to be said about reasoning.
+pub(super) fn none(seen: &Seen) -> NotSeen {
+    NotSeen::because(match chats(seen).iter().any(|chat| has_tag(&chat.content)) {
+        true => "the reasoning is left in the text",
+        false => "no answer has reasoning",
+    })
+}
 
 fn chats(seen: &Seen) -> Vec<Chat> {
     let answers = ASKED.into_iter().filter_map(|question| seen.any(question).ok());
@@ -61,7 +86,7 @@ fn chats(seen: &Seen) -> Vec<Chat> {
 fn name(seen: &Seen) -> Judged {
     let chats = chats(seen);
     let chat = chats.iter().find(|chat| !chat.reasoning.is_empty());
-    let chat = chat.ok_or_else(|| NotSeen::because("no answer has reasoning"))?;
+    let chat = chat.ok_or_else(|| none(seen))?;
     let names: Vec<_> = chat.names.iter().copied().collect();
     match names.as_slice() {
         [name] => {
@@ -75,41 +100,51 @@ fn name(seen: &Seen) -> Judged {
 fn tags(seen: &Seen) -> Judged {
     let chats = chats(seen);
     require(chats.iter().any(|chat| !chat.is_empty()), "no answer has text")?;
-    let tagged = |chat: &&Chat| TAGS.iter().any(|tag| chat.content.contains(tag));
-    if let Some(chat) = chats.iter().find(tagged) {
+    if let Some(chat) = chats.iter().find(|chat| has_tag(&chat.content)) {
         let says =
             "Reasoning is left in the text: the engine runs without a parser of reasoning for this model.";
-        return Ok(Outcome::broken(says, &chat.content).with_flag(parser_flags(seen, true, false)).with(
-            Table::Wire,
-            "parser",
-            parser(seen),
-        ));
+        let outcome = Outcome::broken(says, &chat.content).with_flag(parser_flags(seen, true, false));
+        let outcome = outcome.with(Table::Wire, "parser", parser(seen));
+        let begins = chats.iter().any(|chat| TAGS.iter().any(|(start, _)| chat.content.contains(start)));
+        let opened = chats.iter().find_map(|chat| opened(&chat.content)).filter(|_| !begins);
+        return Ok(match opened.filter(|_| !unparsed(seen).opens_reasoning()) {
+            Some((start, end)) => {
+                let think =
+                    format!("{{ mode = \"forced\", start = {}, end = {} }}", quoted(start), quoted(end));
+                outcome.with(Table::Wire, "think", think)
+            }
+            None => outcome,
+        });
     }
     match chats.iter().any(|chat| !chat.reasoning.is_empty()) {
         true => Outcome::fine("Reasoning is apart from the text: a parser is on."),
-        false => Err(NotSeen::because("no answer has reasoning")),
+        false => Err(none(seen)),
     }
 }
 
-fn only(seen: &Seen) -> Judged {
-    let answers =
-        [Question::Stream, Question::Whole].into_iter().filter_map(|question| seen.good(question).ok());
-    let chats: Vec<_> = answers.map(|answer| (Chat::of(answer, 0), answer)).collect();
-    require(chats.iter().any(|(chat, _)| !chat.reasoning.is_empty()), "no answer has reasoning")?;
-    let swallowed = |(chat, _): &&(Chat, _)| {
-        !chat.reasoning.is_empty()
-            && chat.content.trim().is_empty()
-            && chat.calls.is_empty()
-            && chat.finish() == "stop"
-    };
-    if let Some((chat, _)) = chats.iter().find(swallowed) {
-        let says = "An answer that ended of itself is nothing but reasoning: the parser takes the text of a model that did not think for reasoning.";
-        let outcome = Outcome::broken(says, &chat.reasoning_raw);
-        return Ok(outcome.with(Table::Wire, "promote_reasoning", "true"));
+/// Judges whether the answer to a question is nothing but reasoning, although it ended of itself.
+fn all_reasoning(seen: &Seen, question: Question, kind: &str) -> Judged {
+    let chat = Chat::of(seen.good(question)?, 0);
+    let has_text = !chat.content.trim().is_empty();
+    if has_tag(&chat.content) || !has_text && chat.reasoning.is_empty() {
+        return Err(none(seen));
     }
-    require(
-        chats.iter().any(|(chat, _)| !chat.content.trim().is_empty()),
-        "every answer was cut within its reasoning",
-    )?;
-    Outcome::fine("Text follows the reasoning.")
+    if has_text || !chat.calls.is_empty() {
+        return Outcome::fine("The answer is not all reasoning.");
+    }
+    require(chat.finish() == "stop", "the answer was cut within its reasoning")?;
+    let says = format!(
+        "{kind} that ended of itself is nothing but reasoning: the parser takes the text of a model that did not think for reasoning."
+    );
+    Ok(Outcome::broken(says, &chat.reasoning_raw).with_flag(parser_flags(seen, true, false)))
+}
+
+fn only(seen: &Seen) -> Judged {
+    let outcome = all_reasoning(seen, Question::Whole, "A whole answer")?;
+    // Without `parser` a call that was filed with the reasoning would be text.
+    Ok(outcome.with(Table::Wire, "promote_reasoning", "true").with(Table::Wire, "parser", parser(seen)))
+}
+
+fn only_stream(seen: &Seen) -> Judged {
+    all_reasoning(seen, Question::Stream, "A stream")
 }

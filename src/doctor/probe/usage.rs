@@ -134,7 +134,9 @@ fn reasoning(seen: &Seen) -> Judged {
     let reasons = asked
         .iter()
         .any(|question| seen.good(*question).is_ok_and(|answer| !Chat::of(answer, 0).reasoning.is_empty()));
-    require(reasons, "no answer has reasoning")?;
+    if !reasons {
+        return Err(super::reasoning::none(seen));
+    }
     if usage.at("/completion_tokens_details/reasoning_tokens").is_some_and(Value::is_whole) {
         return Outcome::fine("Usage tells the tokens of reasoning.");
     }

@@ -3,7 +3,7 @@
 //! Takes: what the parsers recognised. Gives: a message and the engine's flags. Remembers: the kinds that were seen.
 //! Never: text of an answer.
 
-use super::family::Family;
+use super::family::{BlockOpening, Family};
 
 /// Kinds of unparsed output seen in an answer, kept to warn operators about missing engine flags.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,6 +38,11 @@ impl Unparsed {
     /// Returns the first configuration name of the model family whose format was recognised, or an empty string.
     pub fn family(&self) -> &'static str {
         self.family.names.first().copied().unwrap_or_default()
+    }
+
+    /// Returns true if the family's chat template opens the block of reasoning, so that the text lacks its first tag.
+    pub fn opens_reasoning(&self) -> bool {
+        self.family.think.is_some_and(|tags| tags.opened == BlockOpening::Always)
     }
 
     /// Returns true if `other` is of the same family and covers everything found here, so that a second warning
