@@ -1,9 +1,11 @@
 """Serves a model of the form of Qwen3 with llama.cpp, until it is told to end. Needs the packages xllamacpp, gguf and numpy.
 
-    llamacpp.py MODEL PORT [--bare] [--slots-only]
+    llamacpp.py MODEL PORT [--bare] [--opened] [--template NAME] [--no-thinking] [--context TOKENS] [--slots COUNT] [--slots-only]
 
 MODEL is a folder as vLLM and SGLang read it; llama.cpp reads a file of another form, which is made of it first. With `--bare`
-the answer's text is passed on as the model wrote it. With `--slots-only` prompts are kept in its four slots and nowhere else.
+the answer's text is passed on as the model wrote it. With `--opened` the chat template opens `<think>`, whatever a request says;
+`--template` names one of llama.cpp's own, such as `chatml`. With `--no-thinking` the model does not think unless a request says so. With
+`--slots-only` prompts are kept in its slots and nowhere else. TOKENS are those of one slot.
 """
 
 from __future__ import annotations
@@ -88,21 +90,34 @@ def convert(model: Path, file: Path) -> None:
     writer.close()
 
 
-def parameters(file: Path, model: Path, port: int, bare: bool, slots_only: bool) -> xllamacpp.CommonParams:
+def opened(model: Path) -> str:
+    """The model's template, which begins an answer within its reasoning, as those of Qwen3-Thinking-2507 and DeepSeek R1."""
+    template = json.loads((model / "tokenizer_config.json").read_text())["chat_template"]
+    begin = template.rindex("{%- if add_generation_prompt %}")
+    return template[:begin] + "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n<think>\n' }}{%- endif %}"
+
+
+def parameters(file: Path, model: Path, wanted: argparse.Namespace) -> xllamacpp.CommonParams:
     given = xllamacpp.CommonParams()
     given.model.path = str(file)
     given.model_alias = {model.name}
-    given.port = port
-    given.n_ctx = CONTEXT * SLOTS
-    given.n_parallel = SLOTS
+    given.port = wanted.port
+    given.n_ctx = wanted.context * wanted.slots
+    given.n_parallel = wanted.slots
     given.kv_unified = False
     given.cpuparams.n_threads = 1
     given.warmup = False
     given.endpoint_metrics = True
     given.use_jinja = True
-    if slots_only:
+    if wanted.slots_only:
         given.cache_ram_mib = 0
-    if bare:
+    if wanted.opened:
+        given.chat_template = opened(model)
+    if wanted.template:
+        given.chat_template = wanted.template
+    if wanted.no_thinking:
+        given.default_template_kwargs = {"enable_thinking": "false"}
+    if wanted.bare:
         given.reasoning_format = xllamacpp.common_reasoning_format.COMMON_REASONING_FORMAT_NONE
         given.force_pure_content_parser = True
     return given
@@ -113,6 +128,11 @@ def main() -> None:
     arguments.add_argument("model", type=Path)
     arguments.add_argument("port", type=int)
     arguments.add_argument("--bare", action="store_true")
+    arguments.add_argument("--opened", action="store_true")
+    arguments.add_argument("--template")
+    arguments.add_argument("--no-thinking", action="store_true")
+    arguments.add_argument("--context", type=int, default=CONTEXT)
+    arguments.add_argument("--slots", type=int, default=SLOTS)
     arguments.add_argument("--slots-only", action="store_true")
     given = arguments.parse_args()
     stops = {signal.SIGTERM, signal.SIGINT}
@@ -121,7 +141,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.gguf"
         convert(given.model, file)
-        server = xllamacpp.Server(parameters(file, given.model, given.port, given.bare, given.slots_only))
+        server = xllamacpp.Server(parameters(file, given.model, given))
         print(f"{server.listening_address} is ready", flush=True)
         signal.sigwait(stops)
 

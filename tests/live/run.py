@@ -21,6 +21,7 @@ import anthropic
 import openai
 
 import ask
+import doctored
 import judge
 import message_checks
 import others
@@ -183,7 +184,10 @@ def both(name: str, version: str, binary: str, work: Path, questions: list[Quest
             print(f"{engine.label}: ready after {engine.start_seconds} s", flush=True)
         # llama.cpp answers with one thread, so that the second engine has a processor of its own where there are two.
         with concurrent.futures.ThreadPoolExecutor(2 if name == "llamacpp" else 1) as pool:
-            return list(pool.map(lambda engine: gather(engine, binary, work, [] if engine.pools else questions), engines))
+            runs = list(pool.map(lambda engine: gather(engine, binary, work, [] if engine.pools else questions), engines))
+        if name == "llamacpp":
+            doctored.check(runs[0], binary, version, work, HERE / "tiny-qwen3")
+        return runs
     finally:
         for engine in engines:
             engine.stop()

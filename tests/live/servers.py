@@ -152,6 +152,21 @@ class Engine:
         self.server.stop()
 
 
+class Started:
+    """llama.cpp with further options."""
+
+    def __init__(self, python: str, model: Path, options: list[str], log: Path) -> None:
+        self.address = f"127.0.0.1:{free_port()}"
+        command = [python, str(HERE / "llamacpp.py"), str(model), self.address.rpartition(":")[2], *options]
+        self.server = Server(command, log, clean_environment(), model.parent)
+
+    def wait(self) -> None:
+        self.server.wait(lambda: answers(self.address), START_SECONDS)
+
+    def stop(self) -> None:
+        self.server.stop()
+
+
 class Samewire:
     """The proxy before an engine."""
 

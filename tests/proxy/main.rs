@@ -28,6 +28,7 @@ mod postgres;
 #[path = "../support/sim/mod.rs"]
 mod sim;
 
+mod advice;
 mod batch;
 mod canonical;
 mod clients;
