@@ -1,13 +1,20 @@
 //! A truncated answer never looks finished: every stream, cut at any byte (P2, P7, P8; wire-format 3.3).
 
-use crate::cases::{captures, vectors};
+use crate::cases::{Case, captures, vectors};
 use crate::laws::cut::{cut_short, cuts};
 use samewire::wire::Ending;
 
 #[test]
-fn cut_anywhere() {
-    let captures = captures().into_iter().map(|fixture| fixture.case);
-    let cases = captures.chain(vectors().into_iter().map(|(case, _)| case));
+fn captures_cut_anywhere() {
+    cut_anywhere(captures().into_iter().map(|fixture| fixture.case));
+}
+
+#[test]
+fn vectors_cut_anywhere() {
+    cut_anywhere(vectors().into_iter().map(|(case, _)| case));
+}
+
+fn cut_anywhere(cases: impl Iterator<Item = Case>) {
     let mut seen = 0;
     for case in cases.filter(|case| case.events && case.status == 200) {
         for at in cuts(&case.input) {
@@ -17,5 +24,5 @@ fn cut_anywhere() {
             }
         }
     }
-    assert!(seen > 10_000, "{seen} cuts");
+    assert!(seen > 5_000, "{seen} cuts");
 }
