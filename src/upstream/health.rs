@@ -10,16 +10,26 @@ use std::time::Duration;
 /// Pause between probes until the first one has succeeded. An engine may take minutes to load its model, or may
 /// have been ready all along. Short, so that an engine gets requests soon after it has become ready.
 const FIRST_PROBE_PAUSE: Duration = Duration::from_millis(500);
-/// Time after the last piece of an answer during which an engine counts as up, although a probe gets no answer in
-/// time.
-const RECENT_ANSWER: Duration = Duration::from_secs(10);
 /// Upper limit for the engines behind one host name that one probe tries until one of them is well.
 const MAX_ENGINES: usize = 4;
+
+/// Whether an upstream gets requests, as its probes say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It gets requests.
+    #[default]
+    Up,
+    /// Its probes got no answer in time, as those of an engine that is busy with others' requests: it gets requests
+    /// that no other upstream can take.
+    Late,
+    /// It gets no requests.
+    Down,
+}
 
 /// Probes an upstream until it is retired, and sets its readiness accordingly. `config` returns the settings in
 /// force, which a reload may change.
 pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
-    let mut verdict = Verdict::resumed(upstream.trouble(), upstream.is_down());
+    let mut verdict = Verdict::resumed(*upstream.trouble.lock(), *upstream.standing.lock());
     let mut identification = Identification::default();
     while !upstream.is_retired() {
         let config = &config();
@@ -35,8 +45,8 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
             cause = probe.cause,
             "a probe has come back"
         );
-        let trouble = verdict.add_result(found, upstream.was_heard_within(RECENT_ANSWER), config);
-        if trouble != upstream.trouble() {
+        let trouble = verdict.add_result(found, upstream.was_heard(), config);
+        if trouble != *upstream.trouble.lock() {
             let cause = probe.cause.take();
             match trouble {
                 Some(why) => {
@@ -46,7 +56,7 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
             }
         }
         upstream.set_trouble(trouble);
-        upstream.set_down(verdict.is_down(config));
+        upstream.set_standing(verdict.standing(config));
         upstream.figures.up.set(trouble.is_none().into());
         let pause =
             if verdict.proven { spread(*config.interval) } else { FIRST_PROBE_PAUSE.min(*config.interval) };
@@ -61,13 +71,14 @@ pub(super) fn spread(time: Duration) -> Duration {
 }
 
 /// Verdict on an upstream from the results of its probes. A single failure of a proven engine changes nothing: it
-/// takes `down_after` failures in a row, and `up_after` successes to undo them.
+/// takes `down_after` failures in a row, and `up_after` successes to undo them. A late probe counts less than one that
+/// fails: not at all while answers arrive, and at most it makes the upstream a last resort.
 #[derive(Debug, Default)]
 struct Verdict {
     /// True once a probe has succeeded.
     proven: bool,
     /// Reason why the upstream is not ready.
-    trouble: Option<&'static str>,
+    trouble: Option<ProbeFailure>,
     /// Number of probes in a row that contradict the current verdict.
     contradicting: u32,
     /// Number of probes in a row that have failed.
@@ -78,8 +89,13 @@ struct Verdict {
 
 impl Verdict {
     /// Continues the verdict on an upstream that a reload has replaced.
-    fn resumed(trouble: Option<&'static str>, down: bool) -> Self {
-        Self { proven: trouble.is_none() || down, trouble: trouble.filter(|_| down), ..Self::default() }
+    fn resumed(trouble: Option<&'static str>, standing: Standing) -> Self {
+        let found = trouble.and_then(|why| match standing {
+            Standing::Up => None,
+            Standing::Late => Some(ProbeFailure::Silent),
+            Standing::Down => Some(ProbeFailure::Bad(why)),
+        });
+        Self { proven: trouble.is_none() || found.is_some(), trouble: found, ..Self::default() }
     }
 
     /// Adds the result of a probe and returns the reason why the upstream is not ready, if it is not. `lively`: an
@@ -91,15 +107,19 @@ impl Verdict {
         config: &Health,
     ) -> Option<&'static str> {
         match (found, self.trouble) {
-            (Err(ProbeFailure::NotSent), _) if self.proven => return self.trouble,
+            (Err(ProbeFailure::NotSent), _) if self.proven => return self.why(),
             (Ok(()), None) => self.contradicting = 0,
             (Err(ProbeFailure::Silent), None) if lively && self.proven => {}
+            (Err(ProbeFailure::Silent), None | Some(ProbeFailure::Silent)) if lively => {
+                self.change_if(true, None);
+                self.proven = true;
+            }
             (Err(trouble), None) => {
                 self.contradicting += 1;
                 let enough = !self.proven
                     || trouble == ProbeFailure::Refuses
                     || self.contradicting >= config.down_after;
-                self.change_if(enough, Some(trouble.why()));
+                self.change_if(enough, Some(trouble));
             }
             (Ok(()), Some(_)) => {
                 self.contradicting += 1;
@@ -107,22 +127,33 @@ impl Verdict {
             }
             (Err(trouble), Some(_)) => {
                 self.contradicting = 0;
-                self.trouble = Some(trouble.why());
+                self.trouble = Some(trouble);
             }
         }
         self.proven |= found.is_ok();
         self.failed = if found.is_ok() { 0 } else { self.failed.saturating_add(1) };
         self.refuses = found == Err(ProbeFailure::Refuses);
-        self.trouble
+        self.why()
     }
 
-    /// Returns true if the upstream gets no requests. One that was never ready may still be loading: it
-    /// counts as up until `down_after` probes have failed, or one was answered with 503.
-    fn is_down(&self, config: &Health) -> bool {
-        self.trouble.is_some() && (self.proven || self.refuses || self.failed >= config.down_after)
+    fn why(&self) -> Option<&'static str> {
+        self.trouble.map(ProbeFailure::why)
     }
 
-    fn change_if(&mut self, enough: bool, trouble: Option<&'static str>) {
+    /// Returns whether the upstream gets requests. One that was never ready may still be loading: it counts as up
+    /// until `down_after` probes have failed, or one was answered with 503.
+    fn standing(&self, config: &Health) -> Standing {
+        match self.trouble {
+            Some(trouble) if self.proven || self.refuses || self.failed >= config.down_after => match trouble
+            {
+                ProbeFailure::Silent => Standing::Late,
+                _ => Standing::Down,
+            },
+            _ => Standing::Up,
+        }
+    }
+
+    fn change_if(&mut self, enough: bool, trouble: Option<ProbeFailure>) {
         if enough {
             (self.trouble, self.contradicting) = (trouble, 0);
         }
@@ -192,11 +223,13 @@ mod tests {
             (&[GOOD, BAD, BAD, BAD, GOOD, BAD, GOOD, GOOD], false, "+++----+"),
             // An engine that says it is not ready is believed at once.
             (&[GOOD, REFUSES, GOOD, GOOD], false, "+--+"),
-            // An engine that serves requests is up although a probe times out; one that cannot be reached is not.
+            // An engine that serves requests is up although a probe times out, even if none has succeeded; one that
+            // cannot be reached is not.
             (&[GOOD, SILENT, SILENT, SILENT, SILENT], true, "+++++"),
             (&[GOOD, SILENT, SILENT, SILENT], false, "+++-"),
             (&[GOOD, BAD, SILENT, BAD, SILENT, BAD], true, "+++++-"),
-            (&[SILENT, GOOD], true, "-+"),
+            (&[SILENT, GOOD], true, "++"),
+            (&[GOOD, BAD, BAD, BAD, SILENT, SILENT, GOOD], true, "+++--++"),
             // A probe that was not sent has neither failed nor succeeded.
             (&[GOOD, UNASKED, UNASKED, UNASKED, UNASKED], false, "+++++"),
             (&[GOOD, BAD, BAD, UNASKED, BAD, GOOD, UNASKED, GOOD], false, "++++---+"),
@@ -220,30 +253,49 @@ mod tests {
         let config = Health::default();
         let mut verdict = Verdict::default();
         assert_eq!(verdict.add_result(REFUSES, false, &config), Some("it says that it is not ready"));
-        assert!(verdict.is_down(&config));
+        assert_eq!(verdict.standing(&config), Standing::Down);
         let mut verdict = Verdict::default();
-        for (probe, why, is_down) in [
-            (SILENT, "it does not answer in time", false),
-            (UNASKED, "the proxy has no room for another connection", false),
-            (BAD, "bad", true),
+        for (probe, why, standing) in [
+            (SILENT, "it does not answer in time", Standing::Up),
+            (UNASKED, "the proxy has no room for another connection", Standing::Up),
+            (BAD, "bad", Standing::Down),
+            (SILENT, "it does not answer in time", Standing::Late),
         ] {
             assert_eq!(verdict.add_result(probe, false, &config), Some(why));
-            assert_eq!(verdict.is_down(&config), is_down, "{why}");
+            assert_eq!(verdict.standing(&config), standing, "{why}");
         }
+    }
+
+    /// Late probes make an upstream a last resort, which one that fails closes.
+    #[test]
+    fn late_probes_count_less_than_those_that_fail() {
+        let config = Health::default();
+        let mut verdict = Verdict::default();
+        let mut standing = |probe, lively| {
+            verdict.add_result(probe, lively, &config);
+            verdict.standing(&config)
+        };
+        let found = [GOOD, SILENT, SILENT, SILENT, GOOD].map(|probe| standing(probe, false));
+        assert_eq!(found, [Standing::Up, Standing::Up, Standing::Up, Standing::Late, Standing::Late]);
+        assert_eq!(standing(BAD, false), Standing::Down);
+        assert_eq!(standing(SILENT, false), Standing::Late);
+        assert_eq!(standing(SILENT, true), Standing::Up, "it has just answered a request");
     }
 
     /// A reload makes a new verdict, which goes on from where the last one stood.
     #[test]
     fn a_verdict_outlives_a_reload() {
         let config = Health::default();
-        let mut ready = Verdict::resumed(None, false);
+        let mut ready = Verdict::resumed(None, Standing::Up);
         assert_eq!(ready.add_result(BAD, false, &config), None, "one failure of an engine that was well");
-        let mut down = Verdict::resumed(Some("why"), true);
-        assert!(down.is_down(&config));
+        let mut down = Verdict::resumed(Some("why"), Standing::Down);
+        assert_eq!(down.standing(&config), Standing::Down);
         assert_eq!(down.add_result(GOOD, false, &config), Some("why"), "one success is not enough");
         assert_eq!(down.add_result(GOOD, false, &config), None);
-        let mut new = Verdict::resumed(Some("not probed yet"), false);
-        assert!(!new.is_down(&config));
+        let late = Verdict::resumed(Some("it does not answer in time"), Standing::Late);
+        assert_eq!(late.standing(&config), Standing::Late);
+        let mut new = Verdict::resumed(Some("not probed yet"), Standing::Up);
+        assert_eq!(new.standing(&config), Standing::Up);
         assert_eq!(new.add_result(BAD, false, &config), Some("bad"), "it was never well");
         assert_eq!(new.add_result(GOOD, false, &config), None);
     }
@@ -261,7 +313,7 @@ mod tests {
         let mut verdict = Verdict::default();
         let mut is_down = |probe| {
             verdict.add_result(probe, false, &config);
-            verdict.is_down(&config)
+            verdict.standing(&config) == Standing::Down
         };
         assert_eq!([is_down(BAD), is_down(BAD)], [false, true]);
     }

@@ -51,6 +51,7 @@ use crate::telemetry::UpstreamMetrics;
 use crate::wire::Unparsed;
 use crate::wire::options::Options;
 use circuit_breaker::{Availability, CircuitBreaker};
+use health::Standing;
 use learned::LearnedFacts;
 use models::Model;
 use parking_lot::{Mutex, RwLock};
@@ -63,6 +64,9 @@ use tokio::time::Instant;
 
 /// Time for which an upstream that does not match its configuration is chosen only if no other one is available.
 const MISMATCH_PAUSE: Duration = Duration::from_secs(60);
+/// Time after the last piece of an answer during which an engine counts as up, although its probes get no answer in
+/// time.
+const RECENT_ANSWER: Duration = Duration::from_secs(10);
 /// Number of pieces of answers that are scanned for hints at the engine, after each identification by probes.
 const SCANS: u32 = 4096;
 /// Upper limit for the model names that are kept per upstream, against an engine that lists without end.
@@ -102,8 +106,8 @@ pub struct Upstream {
     listed: RwLock<Option<ListedModels>>,
     /// Reason why the upstream is not ready; `None` once a probe has succeeded.
     trouble: Mutex<Option<&'static str>>,
-    /// True while probes say that the engine is down.
-    down: AtomicBool,
+    /// Whether the upstream gets requests, as the last probes say.
+    standing: Mutex<Standing>,
     /// Time at which the last mismatch with the configuration was seen.
     mismatched: Mutex<Option<Instant>>,
     /// State that the outcomes of requests lead to: ejections, ramps and pauses.
@@ -161,7 +165,7 @@ impl Upstream {
             foreign_requests: AtomicU64::new(0),
             listed: RwLock::default(),
             trouble: Mutex::new(Some("not probed yet")),
-            down: AtomicBool::new(false),
+            standing: Mutex::default(),
             mismatched: Mutex::default(),
             breaker: Mutex::default(),
             unparsed: Mutex::default(),
@@ -197,8 +201,8 @@ impl Upstream {
         self.set_detected(before.detected().reconfigured(self.config.engine));
         *self.listed.write() = before.listed.read().clone();
         self.addresses.inherit(&before.addresses);
-        self.set_trouble(before.trouble());
-        self.down.store(before.is_down(), Ordering::Relaxed);
+        self.set_trouble(*before.trouble.lock());
+        self.standing = Mutex::new(*before.standing.lock());
         // Under another name it has metrics of its own.
         self.figures.up.set(before.figures.up.value());
         self.figures.circuit_open.set(before.figures.circuit_open.value());
@@ -475,15 +479,16 @@ impl Upstream {
         self.last_piece.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Returns true if a piece of an answer has arrived within `time`.
-    fn was_heard_within(&self, time: Duration) -> bool {
+    /// Returns true if a piece of an answer has arrived within the last 10 s.
+    fn was_heard(&self) -> bool {
         let heard = self.last_piece.load(Ordering::Relaxed);
-        heard > 0 && self.since.elapsed() < Duration::from_millis(heard) + time
+        heard > 0 && self.since.elapsed() < Duration::from_millis(heard) + RECENT_ANSWER
     }
 
     /// Returns the reason why the upstream is not ready, or `None` if it is ready.
     pub fn trouble(&self) -> Option<&'static str> {
-        *self.trouble.lock()
+        let answers = *self.standing.lock() == Standing::Late && self.was_heard();
+        self.trouble.lock().filter(|_| !answers)
     }
 
     fn set_trouble(&self, trouble: Option<&'static str>) {
@@ -492,13 +497,20 @@ impl Upstream {
 
     /// Returns true if the last probes say that the engine is down.
     pub fn is_down(&self) -> bool {
-        self.down.load(Ordering::Relaxed)
+        self.standing() == Standing::Down
     }
 
-    /// Sets whether probes say that the engine is down. An upstream that returns starts with a small share of the
-    /// requests.
-    fn set_down(&self, down: bool) {
-        if self.down.swap(down, Ordering::Relaxed) && !down {
+    /// Returns whether the upstream gets requests. One whose probes are late, but which has just answered a request,
+    /// is up.
+    fn standing(&self) -> Standing {
+        let standing = *self.standing.lock();
+        if standing == Standing::Late && self.was_heard() { Standing::Up } else { standing }
+    }
+
+    /// Sets what the probes say. An upstream that returns starts with a small share of the requests.
+    fn set_standing(&self, standing: Standing) {
+        let before = std::mem::replace(&mut *self.standing.lock(), standing);
+        if standing == Standing::Up && before != Standing::Up {
             self.ramp();
         }
     }
@@ -666,14 +678,21 @@ mod tests {
 
     #[test]
     fn an_answer_shows_for_a_time_that_the_engine_is_alive() {
-        let (now, time, seconds) = (Instant::now(), Duration::from_secs(10), Duration::from_secs);
+        let (now, seconds) = (Instant::now(), Duration::from_secs);
         let mut upstream = upstream("");
-        assert!(!upstream.was_heard_within(time), "nothing has come yet");
+        assert!(!upstream.was_heard(), "nothing has come yet");
         upstream.since = now - seconds(20);
-        assert!(!upstream.was_heard_within(seconds(60)), "nothing has come yet");
+        assert!(!upstream.was_heard(), "nothing has come yet");
         for (ago, is_alive) in [(1, true), (9, true), (11, false)] {
             upstream.record_piece(now - seconds(ago));
-            assert_eq!(upstream.was_heard_within(time), is_alive, "{ago} s");
+            assert_eq!(upstream.was_heard(), is_alive, "{ago} s");
+            // Where its probes are late, an answer counts at once; one that is down needs good probes.
+            upstream.set_trouble(Some("why"));
+            upstream.set_standing(Standing::Late);
+            assert_eq!(upstream.standing() == Standing::Up, is_alive, "{ago} s");
+            assert_eq!(upstream.trouble().is_none(), is_alive, "{ago} s");
+            upstream.set_standing(Standing::Down);
+            assert_eq!((upstream.standing(), upstream.trouble()), (Standing::Down, Some("why")), "{ago} s");
         }
     }
 
@@ -693,11 +712,11 @@ mod tests {
     fn an_upstream_that_was_down_comes_back_slowly() {
         let upstream = upstream("");
         let availability = || upstream.availability(Instant::now());
-        upstream.set_down(false);
+        upstream.set_standing(Standing::Up);
         assert_eq!((availability(), upstream.is_down()), (Availability::Good(1.0), false));
-        upstream.set_down(true);
+        upstream.set_standing(Standing::Down);
         assert_eq!((availability(), upstream.is_down()), (Availability::Good(1.0), true));
-        upstream.set_down(false);
+        upstream.set_standing(Standing::Up);
         let Availability::Good(share) = availability() else { panic!("it is good") };
         assert!(share < 0.5 && !upstream.is_down(), "{share}");
     }

@@ -6,6 +6,7 @@
 
 use super::balance::{draw, least_busy, preferred, with_room};
 use super::circuit_breaker::{Availability, Outcome};
+use super::health::Standing;
 use super::pool_state::PoolState;
 use super::prefix::PrefixIndex;
 use super::retry::RetryBudget;
@@ -74,8 +75,9 @@ pub struct SelectionCriteria<'w> {
     /// Upstream and model for which the request was read. Another one qualifies only if the request may be sent to
     /// it unchanged.
     pub compatible_with: Option<&'w ReadFor>,
-    /// True if an ejected upstream is better than none. False while another model may still answer.
-    pub may_use_ejected: bool,
+    /// True if an upstream that is ejected, or whose probes are late, is better than none. False while another model
+    /// may still answer.
+    pub may_use_last_resort: bool,
     /// Random number that decides between equals.
     pub chance: u64,
 }
@@ -258,7 +260,7 @@ impl Pool {
                     let new: Vec<_> = names.into_iter().filter(|name| !all.contains(name)).collect();
                     all.extend(new);
                 }
-                None => is_complete &= upstream.is_down(),
+                None => is_complete &= upstream.standing() != Standing::Up,
             }
         }
         is_complete.then_some(all)
@@ -420,9 +422,11 @@ impl Pool {
             Some(conversation) => ring.behind(conversation).filter_map(upstream).collect(),
             None => ring.anywhere(criteria.chance).filter_map(upstream).collect(),
         };
-        // Ejected upstreams are a last resort of the whole pool.
-        let is_good =
-            |upstream: &&Arc<Upstream>| !matches!(upstream.availability(now), Availability::Ejected { .. });
+        // Upstreams that are ejected, or whose probes are late, are a last resort of the whole pool.
+        let is_good = |upstream: &&Arc<Upstream>| {
+            upstream.standing() == Standing::Up
+                && !matches!(upstream.availability(now), Availability::Ejected { .. })
+        };
         // The beginning of a prompt is known also to engines of other models that the name stands for.
         let serves = |upstream: &Upstream, place: usize| ring.has(&upstream.config.name, place);
         let holders = self.holders(criteria, serves).into_iter();
@@ -471,7 +475,11 @@ impl Pool {
                 NoUpstream::Exhausted
             });
         }
-        let up: Vec<_> = left.into_iter().filter(|upstream| !upstream.is_down()).collect();
+        let of = |standing| left.iter().filter(|upstream| upstream.standing() == standing).copied().collect();
+        let mut up: Vec<_> = of(Standing::Up);
+        if up.is_empty() && criteria.may_use_last_resort {
+            up = of(Standing::Late);
+        }
         if up.is_empty() {
             return Err(NoUpstream::NoneAvailable);
         }
@@ -682,7 +690,7 @@ impl Pool {
         if let Some((wait, status)) = pushed.min() {
             return Err(NoUpstream::Overloaded { status, wait });
         }
-        if !criteria.may_use_ejected {
+        if !criteria.may_use_last_resort {
             return Err(NoUpstream::NoneAvailable);
         }
         let ejected = standings.iter().filter_map(|(upstream, availability)| match availability {
@@ -694,9 +702,9 @@ impl Pool {
     }
 }
 
-/// Returns true if an upstream may get requests at all: it has a weight, and is not down.
+/// Returns true if an upstream may get requests at all: it has a weight, and its probes are good.
 fn is_up(upstream: &Upstream) -> bool {
-    upstream.config.weight > 0 && !upstream.is_down()
+    upstream.config.weight > 0 && upstream.standing() == Standing::Up
 }
 
 /// Returns true if an upstream is up, and neither ejected nor asking for a pause.
@@ -792,7 +800,7 @@ mod tests {
             prompt: &[],
             visited: &[],
             compatible_with: None,
-            may_use_ejected: true,
+            may_use_last_resort: true,
             chance: 1,
         }
     }
@@ -945,11 +953,28 @@ mod tests {
         let without = |visited: &[UpstreamId]| pool.choose(&SelectionCriteria { visited, ..criteria("m") });
         assert_eq!(name(&without(&[a])), "e1");
         assert_eq!(without(&[a, b]).unwrap_err(), NoUpstream::Exhausted);
-        pool.upstreams[1].set_down(true);
+        pool.upstreams[1].set_standing(Standing::Down);
         assert_eq!(without(&[a]).unwrap_err(), NoUpstream::NoneAvailable);
         assert_eq!(chosen(&pool, "m").unwrap(), "e0");
-        pool.upstreams[0].set_down(true);
+        pool.upstreams[0].set_standing(Standing::Down);
         assert_eq!(chosen(&pool, "m"), Err(NoUpstream::NoneAvailable));
+    }
+
+    /// An upstream whose probes are late gets what no other one can take, unless another model may still answer.
+    #[test]
+    fn late_probes_make_a_last_resort() {
+        for several in [&["", ""][..], &[""]] {
+            let pool = pool(&upstreams(several));
+            pool.upstreams[0].set_standing(Standing::Late);
+            if let Some(other) = pool.upstreams.get(1) {
+                assert!((0..50).all(|_| chosen(&pool, "m").unwrap() == "e1"));
+                other.set_standing(Standing::Down);
+                let elsewhere = SelectionCriteria { may_use_last_resort: false, ..criteria("m") };
+                assert_eq!(pool.choose(&elsewhere).unwrap_err(), NoUpstream::NoneAvailable);
+            }
+            assert_eq!(chosen(&pool, "m").unwrap(), "e0");
+            assert_eq!(pool.upstream_to_read_for("m", 0).0.config.name, "e0");
+        }
     }
 
     #[test]
@@ -961,7 +986,7 @@ mod tests {
         let visited = [pool.upstreams[0].id];
         let again = pool.choose(&SelectionCriteria { visited: &visited, ..criteria("m") });
         assert_eq!(again.unwrap_err(), NoUpstream::Exhausted);
-        pool.upstreams[0].set_down(true);
+        pool.upstreams[0].set_standing(Standing::Down);
         assert_eq!(chosen(&pool, "m"), Err(NoUpstream::NoneAvailable));
         assert!(pool.is_single() && !pool.needs_model());
         assert!(pool_with_model("").needs_model());
@@ -994,11 +1019,11 @@ mod tests {
         assert_eq!(pool.main_models().unwrap().iter().map(|name| &**name).collect::<Vec<_>>(), ["m", "n"]);
         // One that serves it and is up is read for; if none is up, one that serves it.
         for chance in 0..4 {
-            pool.upstreams[0].set_down(true);
+            pool.upstreams[0].set_standing(Standing::Down);
             assert_eq!(pool.upstream_to_read_for("m", chance).0.config.name, "e1");
-            pool.upstreams[1].set_down(true);
+            pool.upstreams[1].set_standing(Standing::Down);
             assert_eq!(pool.upstream_to_read_for("m", chance).0.config.name, "e0");
-            (0..2).for_each(|at| pool.upstreams[at].set_down(false));
+            (0..2).for_each(|at| pool.upstreams[at].set_standing(Standing::Up));
         }
     }
 
@@ -1017,7 +1042,7 @@ mod tests {
         // An upstream that is down need not have been read.
         let pool = self::pool(&upstreams(&["", ""]));
         list(&pool.upstreams[0], &["a"]);
-        pool.upstreams[1].set_down(true);
+        pool.upstreams[1].set_standing(Standing::Down);
         assert_eq!(pool.main_models().map(|names| names.len()), Some(1));
     }
 
@@ -1239,7 +1264,7 @@ mod tests {
         let before = Pool::new(&config(&upstreams(&["", ""])), &metrics).unwrap();
         list(&before.upstreams[0], &["m"]);
         fail(&before.upstreams[0], 5);
-        before.upstreams[0].set_down(true);
+        before.upstreams[0].set_standing(Standing::Down);
         before.upstreams[0].set_trouble(Some("why"));
         before.upstreams[0].figures.up.set(1);
         before.upstreams[0].record_piece(Instant::now() + Duration::from_secs(1));
@@ -1247,7 +1272,7 @@ mod tests {
         let [new, old] = [&after.upstreams[0], &before.upstreams[0]];
         assert_ne!(new.id, old.id);
         assert_eq!((new.serves("m"), new.is_down(), new.trouble()), (Some(true), true, Some("why")));
-        assert!(new.was_heard_within(Duration::from_secs(60)));
+        assert!(new.was_heard());
         assert_eq!((ejected(new), ejected(old)), (true, false));
         old.retire();
         assert_eq!(after.state.ejected(), 1, "the place has moved with it");

@@ -3,6 +3,7 @@
 //!
 //! `cargo test --lib upstream::simulation -- --nocapture` prints the figures of docs/scale.md.
 
+use super::health::Standing;
 use super::models::Model;
 use super::pool::{ChosenUpstream, NoUpstream, Pool, SelectionCriteria};
 use super::{Outcome, Upstream, UpstreamId};
@@ -95,7 +96,7 @@ impl World {
             prompt,
             visited: &[],
             compatible_with: None,
-            may_use_ejected: true,
+            may_use_last_resort: true,
             chance: self.random.next(),
         };
         self.pool.choose_at(self.instant(), &criteria)
@@ -207,7 +208,7 @@ fn engines_fail_and_come_back() {
     let before = world.affinity();
     let failing = engines / 10;
     for place in 0..failing {
-        world.at(place).set_down(true);
+        world.at(place).set_standing(Standing::Down);
     }
     run(&mut world, engines * LOAD);
     let (during, lost) = (world.affinity(), failing as f64 / engines as f64);
@@ -216,7 +217,7 @@ fn engines_fail_and_come_back() {
     assert!(during >= before * (1.0 - 2.0 * lost), "the others' conversations stay: {during}");
     assert!(left < LOAD as f64, "no new requests: {left}");
     for place in 0..failing {
-        world.at(place).set_down(false);
+        world.at(place).set_standing(Standing::Up);
     }
     let (up, mut rush) = (world.now, 0.0_f64);
     loop {

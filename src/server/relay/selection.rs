@@ -62,7 +62,7 @@ impl UpstreamSelection {
         // An ejected upstream is better than none, but not better than another model.
         let is_last = self.at + 1 >= end;
         let mut reason = None;
-        for may_use_ejected in [false, true].into_iter().skip(usize::from(is_last)) {
+        for may_use_last_resort in [false, true].into_iter().skip(usize::from(is_last)) {
             for at in self.at..end {
                 let target = self.targets.get(at);
                 let chosen = app.pool.choose(&SelectionCriteria {
@@ -72,7 +72,7 @@ impl UpstreamSelection {
                     prompt: &self.prompt,
                     visited: &self.retries.visited,
                     compatible_with: self.compatible_with.as_ref(),
-                    may_use_ejected,
+                    may_use_last_resort,
                     chance: self.tie_breaker,
                 });
                 match chosen {

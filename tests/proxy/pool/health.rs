@@ -133,6 +133,47 @@ async fn fault_o19_a_busy_engine_may_be_slow_to_say_that_it_is_well() {
     world.end().await;
 }
 
+/// An engine that is busy with others' requests answers probes late. With no other one to go to, it is asked, and
+/// its answer shows at once that it is up.
+#[tokio::test]
+async fn fault_o19_late_probes_refuse_no_request() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    let world = World::start(engine, Setup::new().config(QUICK).allow_errors()).await;
+    becomes(&world, 200).await;
+    world.engine.set_health(Script::new().hang());
+    becomes(&world, 503).await;
+    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    assert_eq!(ready(&world).await, 200);
+    // One that refuses its probes is not asked.
+    world.engine.set_health(status("503 Service Unavailable"));
+    becomes(&world, 503).await;
+    let answer = world.ask(&Request::stream("")).await;
+    assert_eq!(answer.failure(), (503, "server_error".into(), Some("no_healthy_upstream".into())));
+    world.end().await;
+}
+
+/// While another engine is well, one whose probes are late gets no requests.
+#[tokio::test]
+async fn fault_o19_an_engine_with_late_probes_is_the_last_resort() {
+    let engines =
+        vec![Engine::script(Script::answer("a", 1)).await, Engine::script(Script::answer("b", 1)).await];
+    let world = World::fleet(engines, Setup::new().config(QUICK).allow_errors(), &[]).await;
+    world.wait_until_up().await;
+    let is_down = |name: &str| format!("samewire_upstream_up{{upstream=\"{name}\"}} 0");
+    world.engine.set_health(Script::new().hang());
+    world.samewire.metrics_when("e0 is late", |metrics| metrics.contains(&is_down("e0"))).await;
+    let ask = async || assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    for _ in 0..10 {
+        ask().await;
+    }
+    assert_eq!(world.attempt_counts(), [0, 10]);
+    world.others[0].set_health(status("503 Service Unavailable"));
+    world.samewire.metrics_when("e1 is down", |metrics| metrics.contains(&is_down("e1"))).await;
+    ask().await;
+    assert_eq!(world.attempt_counts(), [1, 10]);
+    world.end().await;
+}
+
 /// Streamed tokens count as a sign of life for ten seconds, not longer.
 #[tokio::test]
 async fn fault_o19_an_engine_that_has_stopped_talking_must_answer_probes() {
