@@ -35,8 +35,8 @@ pub(super) struct Settings {
     /// The engine's address, without or with a trailing /v1
     #[arg(long, value_name = "URL")]
     upstream: Vec<String>,
-    /// What the engine is: auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, openai, ollama or
-    /// generic
+    /// What the engine is: auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, litellm, openai, ollama
+    /// or generic
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
     /// Where clients connect [default: 127.0.0.1:8080]

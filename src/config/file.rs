@@ -116,6 +116,7 @@ impl Default for File {
 pub struct Health {
     pub interval: Seconds,
     pub timeout: Seconds,
+    pub path: String,
     pub down_after: u32,
     pub up_after: u32,
     pub identify: Seconds,
@@ -127,6 +128,7 @@ impl Default for Health {
         Self {
             interval: Seconds::of(5),
             timeout: Seconds::of(2),
+            path: String::new(),
             down_after: 3,
             up_after: 2,
             identify: Seconds::of(60),
@@ -360,10 +362,18 @@ impl File {
                 mistakes.add(format!("health.{key}"), "must be more than 0");
             }
         }
+        if !self.health.path.is_empty() && !is_path(&self.health.path) {
+            mistakes.add("health.path", "must be a path such as /ping");
+        }
         for (key, value) in [("down_after", self.health.down_after), ("up_after", self.health.up_after)] {
             if value == 0 {
                 mistakes.add(format!("health.{key}"), "must be at least 1");
             }
         }
     }
+}
+
+/// Returns true if the text can stand in a request line as the path, with or without a query.
+fn is_path(text: &str) -> bool {
+    text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
 }

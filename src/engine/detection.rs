@@ -24,6 +24,8 @@ pub struct Detection {
     /// Routes that report the load, in the order in which they are tried; the first that answers is used from then
     /// on.
     pub loads: &'static [LoadRoute],
+    /// Route of its health check, which costs nothing that is paid for; `None`: its list of models is the health check.
+    pub health: Option<&'static str>,
     /// Minimum timeout of a health check. Some engines run the model for it, behind all queued requests.
     pub min_health_timeout: Duration,
     /// Flags with which the engine tells more.
@@ -49,6 +51,9 @@ impl Flags {
 }
 
 impl Detection {
+    /// Route of the health check of most engines.
+    pub const HEALTH: Option<&'static str> = Some("/health");
+
     /// No detection data: the engine is never recognised.
     pub const NONE: Self = Self {
         owned_by: None,
@@ -56,6 +61,7 @@ impl Detection {
         marks: &[],
         other_front: None,
         loads: &[],
+        health: None,
         min_health_timeout: Duration::ZERO,
         flags: Flags::NONE,
     };

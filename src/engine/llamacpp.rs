@@ -15,6 +15,7 @@ pub(super) static ENGINE: Engine = Engine {
     name: "llamacpp",
     detection: Detection {
         owned_by: Some("llamacpp"),
+        health: Detection::HEALTH,
         places: &[InfoRoute {
             proof: Some(Proof::Key("default_generation_settings")),
             ..InfoRoute::at("/props")

@@ -11,7 +11,7 @@ use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "lmdeploy",
-    detection: Detection { owned_by: Some("lmdeploy"), ..Detection::NONE },
+    detection: Detection { owned_by: Some("lmdeploy"), health: Detection::HEALTH, ..Detection::NONE },
     quirks: Quirks { recurring_ids: true },
     requests: &[usual::LIMITS, usual::TEXT_ALONE, OWN, usual::MESSAGES, REASONING, usual::PARTS],
     ..UNION

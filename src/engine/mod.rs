@@ -7,6 +7,7 @@ pub mod efforts;
 pub mod fallback;
 mod generic;
 mod identity;
+mod litellm;
 mod llamacpp;
 mod lmdeploy;
 mod ollama;
@@ -74,6 +75,7 @@ pub static ENGINES: &[&Engine] = &[
     &tensorrt_llm::ENGINE,
     &lmdeploy::ENGINE,
     &transformers::ENGINE,
+    &litellm::ENGINE,
     &openai::ENGINE,
     &ollama::ENGINE,
     &generic::ENGINE,

@@ -35,6 +35,7 @@ pub(super) static ENGINE: Engine = Engine {
     names_models: true,
     detection: Detection {
         owned_by: Some("sglang"),
+        health: Detection::HEALTH,
         places: &[info_at("/server_info"), info_at("/get_server_info")],
         marks: &[Mark::sure(&[r#""matched_stop":"#])],
         loads: &[

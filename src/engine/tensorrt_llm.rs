@@ -12,6 +12,7 @@ pub(super) static ENGINE: Engine = Engine {
     name: "tensorrt_llm",
     detection: Detection {
         owned_by: Some("tensorrt_llm"),
+        health: Detection::HEALTH,
         places: &[InfoRoute { version: Some("version"), ..InfoRoute::at("/version") }],
         marks: &[Mark::sure(&[r#""avg_decoded_tokens_per_iter":"#])],
         ..Detection::NONE

@@ -9,11 +9,12 @@
 
 use super::auto::UNION;
 use super::rule::{Change, RequestRule};
-use super::{Engine, Version, usual};
+use super::{Detection, Engine, Version, usual};
 use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "transformers",
+    detection: Detection { health: Detection::HEALTH, ..Detection::NONE },
     quirks: Quirks { recurring_ids: true },
     requests: &[usual::LIMITS, usual::TEXT_ALONE, usual::TOOLS, OWN, usual::MESSAGES],
     ..UNION

@@ -34,6 +34,7 @@ pub(super) static ENGINE: Engine = Engine {
     names_models: true,
     detection: Detection {
         owned_by: Some("vllm"),
+        health: Detection::HEALTH,
         places: &[
             InfoRoute { version: Some("version"), ..InfoRoute::at("/version") },
             InfoRoute { proof: Some(Proof::Text("vllm:num_requests_running")), ..InfoRoute::at("/metrics") },

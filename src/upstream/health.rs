@@ -42,6 +42,7 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
         tracing::debug!(
             upstream = upstream.config.name,
             trouble,
+            status = probe.status,
             cause = probe.cause,
             "a probe has come back"
         );
@@ -50,7 +51,8 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
             let cause = probe.cause.take();
             match trouble {
                 Some(why) => {
-                    tracing::warn!(upstream = upstream.config.name, why, cause, "upstream is not ready");
+                    let (upstream, status) = (&upstream.config.name, probe.status);
+                    tracing::warn!(upstream, why, status, cause, "upstream is not ready");
                 }
                 None => tracing::info!(upstream = upstream.config.name, "upstream is ready"),
             }
@@ -173,8 +175,12 @@ impl Probe<'_> {
             // Without a kept connection the next try goes to the next address.
             self.upstream.probes.close_idle();
             let addresses = self.upstream.probes.addresses();
-            let found = tokio::time::timeout(patience, self.check()).await;
+            let found = tokio::time::timeout(patience, self.check(&config.path)).await;
             result = found.unwrap_or(Err(ProbeFailure::Silent));
+            if result == Err(ProbeFailure::Silent) {
+                // What another route has answered does not explain it.
+                self.status = None;
+            }
             if result.is_ok() || asked >= addresses {
                 break;
             }
@@ -318,7 +324,7 @@ mod tests {
         assert_eq!([is_down(BAD), is_down(BAD)], [false, true]);
     }
 
-    /// Starts an engine that answers each request with this status, and counts its health checks.
+    /// Starts an engine that answers each request with this status, and counts its probes.
     fn engine(status: &'static str) -> (String, Arc<AtomicUsize>) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -329,7 +335,8 @@ mod tests {
                 let counted = Arc::clone(&counted);
                 std::thread::spawn(move || {
                     for line in io::BufReader::new(&stream).lines().map_while(Result::ok) {
-                        counted.fetch_add(usize::from(line.starts_with("GET /health ")), Ordering::Relaxed);
+                        counted
+                            .fetch_add(usize::from(line.starts_with("GET /v1/models ")), Ordering::Relaxed);
                         if line.is_empty() {
                             let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
                             (&stream).write_all(answer.as_bytes()).unwrap();

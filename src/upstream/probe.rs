@@ -3,7 +3,8 @@
 //! Takes: an upstream. Gives: the replies of its routes, and whether it is up. Remembers: what this probe has learned
 //! about the engine.
 
-use super::{Hops, Outgoing, Upstream, models};
+use super::models::{self, Model};
+use super::{DetectedEngine, Evidence, Hops, Outgoing, Upstream};
 use crate::config::Credentials;
 use crate::engine::{self, Engine};
 use crate::error::{RetryClass, Side};
@@ -54,6 +55,8 @@ pub(super) struct Probe<'u> {
     pub(super) server: Option<String>,
     /// Error of the system or of TLS that made the probe fail, for the log.
     pub(super) cause: Option<String>,
+    /// Status of the reply that made the probe fail, for the log.
+    pub(super) status: Option<u16>,
 }
 
 /// Reply of a route.
@@ -73,56 +76,92 @@ impl Reply {
 
 impl<'u> Probe<'u> {
     pub(super) fn new(upstream: &'u Upstream, patience: Duration) -> Self {
-        Self { upstream, timeout: patience, owner: None, server: None, cause: None }
+        Self { upstream, timeout: patience, owner: None, server: None, cause: None, status: None }
     }
 
-    pub(super) async fn check(&mut self) -> Result<(), ProbeFailure> {
-        let healthy = self.get("/health").await.map(|reply| reply.status);
-        // Engines of other makers have no /health, or require a key for it; a list of models is as good a sign.
+    /// Asks the upstream for its list of models and, where it has one, for its health check. `path`: a route that is
+    /// asked in place of the engine's own; empty: none.
+    pub(super) async fn check(&mut self, path: &str) -> Result<(), ProbeFailure> {
+        self.status = None;
         let listed = self.list().await;
         if listed == Err(LOOP) {
             return listed;
         }
-        match healthy? {
-            200..=299 => Ok(()),
-            400..=499 | 501 => listed,
-            503 => Err(ProbeFailure::Refuses),
-            _ => Err(ProbeFailure::Bad("its health check fails")),
-        }
+        let known = match self.upstream.detected() {
+            DetectedEngine { identity, evidence: Evidence::Route(_) | Evidence::Configuration, .. } => {
+                Some(identity.engine)
+            }
+            // Marks in answers also show the engine behind a gateway, which has a health check of its own.
+            _ => self.owner,
+        };
+        let own = known.and_then(|engine| engine.detection.health);
+        let route = match (path, own) {
+            ("", Some(own)) => own,
+            // Of a gateway that nobody knows, /health may run each of its models, for which somebody pays.
+            ("", None) if !self.lacks_list() => return listed,
+            ("", None) => "/health",
+            (path, _) => path,
+        };
+        let status = self.get(route).await?.status;
+        let failure = match status {
+            200..=299 | 401 | 403 => return Ok(()),
+            400..=499 | 501 => return listed,
+            503 => ProbeFailure::Refuses,
+            _ => ProbeFailure::Bad("its health check fails"),
+        };
+        self.status = Some(status);
+        Err(failure)
+    }
+
+    /// Returns true if the upstream has answered the request for its models, but has no such route.
+    fn lacks_list(&self) -> bool {
+        self.status.is_some_and(|status| status < 500 || status == 501)
     }
 
     async fn list(&mut self) -> Result<(), ProbeFailure> {
         let Reply { status, body } = self.get("/v1/models").await?;
-        // The engine is up, but requires a key that only clients have.
-        if matches!(status, 401 | 403) && !matches!(self.upstream.config.auth, Credentials::Own(_)) {
-            return Ok(());
-        }
-        if status == 508 {
-            return Err(LOOP);
-        }
-        if !(200..=299).contains(&status) {
-            return Err(ProbeFailure::Bad("it does not list its models"));
-        }
-        let body = body.ok_or(ProbeFailure::Bad("its list of models breaks off"))?;
-        let listed = models::read(&body).ok_or(ProbeFailure::Bad("its list of models cannot be read"))?;
+        let failure = match status {
+            200..=299 => match body.map(|body| models::read(&body)) {
+                Some(Some(listed)) => {
+                    self.note_list(&listed);
+                    return Ok(());
+                }
+                Some(None) => ProbeFailure::Bad("its list of models cannot be read"),
+                None => ProbeFailure::Bad("its list of models breaks off"),
+            },
+            // Whoever asks for a key is there.
+            401 | 403 => {
+                if matches!(self.upstream.config.auth, Credentials::Own(_)) {
+                    self.upstream.mark_mismatch("its key was refused");
+                }
+                return Ok(());
+            }
+            503 => ProbeFailure::Refuses,
+            508 => LOOP,
+            _ => ProbeFailure::Bad("it does not list its models"),
+        };
+        self.status = Some(status);
+        Err(failure)
+    }
+
+    fn note_list(&mut self, listed: &[Model]) {
         self.owner = listed.iter().find_map(|model| engine::recognised(model.owner.as_deref()?));
-        self.upstream.listed(&listed);
+        self.upstream.listed(listed);
         let configured = &self.upstream.config.models;
         if !configured.is_empty() && !listed.iter().any(|model| configured.contains(&model.id)) {
             self.upstream.mark_mismatch("it lists none of the models that the configuration names");
         }
-        Ok(())
     }
 
     /// Sends a GET for a route and returns the reply, whatever its status. Fails if no answer comes back.
-    pub(super) async fn get(&mut self, path: &'static str) -> Result<Reply, ProbeFailure> {
+    pub(super) async fn get(&mut self, path: &str) -> Result<Reply, ProbeFailure> {
         let authorization = match &self.upstream.config.auth {
             Credentials::Own(key) => Some(key.value()),
             _ => None,
         };
         let request = Outgoing {
             method: "GET",
-            path: path.into(),
+            path: path.to_owned().into(),
             accept: HeaderValue::from_static("*/*"),
             content_type: None,
             authorization,

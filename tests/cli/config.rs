@@ -234,6 +234,7 @@ fn every_mistake_is_told_with_its_path() {
             &with("[capture]\nbytes = \"8MiB\"\nexchange_bytes = \"9MiB\""),
             "capture.exchange_bytes: must be at most capture.bytes (8388608): one exchange cannot hold more than all",
         ),
+        (&with("[health]\npath = \"ping\""), "health.path: must be a path such as /ping"),
         (&with("[capture]\nkey = \"a\""), "capture.key: no key in [auth] has this name"),
         (
             &with("[store]\nplace = \"memroy\""),
@@ -241,7 +242,7 @@ fn every_mistake_is_told_with_its_path() {
         ),
         (
             "[[upstream]]\nurl = \"http://a\"\nengine = \"vlm\"",
-            "upstream[0].engine: unknown engine; one of auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, openai, ollama, generic; is vllm meant?",
+            "upstream[0].engine: unknown engine; one of auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, litellm, openai, ollama, generic; is vllm meant?",
         ),
         (
             &with(
@@ -412,7 +413,7 @@ fn every_mistake_is_told_with_its_path() {
         ),
         (
             "[[upstream]]\nurl = \"http://a\"\nengine = \"tgi\"",
-            "upstream[0].engine: unknown engine; one of auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, openai, ollama, generic",
+            "upstream[0].engine: unknown engine; one of auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, litellm, openai, ollama, generic",
         ),
         (
             "[[upstream]]\nurl = \"http://a\"\nengine_version = \"0.21.0\"",
@@ -572,8 +573,7 @@ fn mistakes_of_flags_and_variables_name_them() {
         ..Overrides::default()
     };
     let told = file.mistakes(flags.clone());
-    let engines =
-        "one of auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, openai, ollama, generic";
+    let engines = "one of auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, litellm, openai, ollama, generic";
     let lines = [
         "samewire.toml:3: tls.handshake: must be more than 0".to_owned(),
         "--threads: must be at most 1024; 0: one for each core".to_owned(),

@@ -91,8 +91,8 @@ fn asked(engine: &Engine, path: &str) -> usize {
 
 /// Waits for some more probes.
 async fn probes(engine: &Engine, more: usize) {
-    let before = asked(engine, "/health");
-    until("probes", PATIENCE, || asked(engine, "/health") >= before + more).await;
+    let before = asked(engine, "/v1/models");
+    until("probes", PATIENCE, || asked(engine, "/v1/models") >= before + more).await;
 }
 
 /// Returns the metric that describes the upstream.
@@ -177,6 +177,55 @@ async fn other_engines_are_known_too() {
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
         world.end().await;
     }
+}
+
+/// The health check of a gateway may cost money: one that nobody knows is judged by its list of models, and LiteLLM
+/// has a route that costs nothing.
+#[tokio::test]
+async fn probes_of_a_gateway_cost_nothing() {
+    for models in [listed("openai"), unauthorized()] {
+        for knows in [false, true] {
+            let engine = Engine::script(stream(&[ROLE, VLLM])).await;
+            engine.set_models(models.clone());
+            engine.set_health(Script::new().hang());
+            if knows {
+                engine.set_route("/health/liveliness", Script::new().json("200 OK", "\"I'm alive!\""));
+            }
+            let world = World::start_as(engine, "auto", Setup::new().config(ONCE).allow_errors()).await;
+            becomes_ready(&world).await;
+            let expected = if knows {
+                ["engine=litellm", "found_by=/health/liveliness"]
+            } else {
+                ["engine=auto", "found_by=nothing"]
+            };
+            becomes(&world, &expected).await;
+            // The marks of the engine behind it do not make it one that is asked for its health.
+            assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+            probes(&world.engine, 5).await;
+            assert_eq!(asked(&world.engine, "/health"), 0);
+            assert!(upstream_line(&world).await.contains("ready=yes"));
+            if knows {
+                becomes(&world, &expected).await;
+                let failing = Script::new().whole("500 Internal Server Error", "", "");
+                world.engine.set_route("/health/liveliness", failing);
+                becomes(&world, &["ready=no"]).await;
+            }
+            world.end().await;
+        }
+    }
+}
+
+/// An upstream without a list of models is asked for its health.
+#[tokio::test]
+async fn what_lists_no_models_has_a_health_check() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    engine.set_models(Script::new().whole("404 Not Found", "", ""));
+    let world = World::start_as(engine, "generic", Setup::new().config(QUICK).allow_errors()).await;
+    becomes_ready(&world).await;
+    assert!(asked(&world.engine, "/health") > 0);
+    world.engine.set_health(Script::new().whole("500 Internal Server Error", "", ""));
+    becomes(&world, &["ready=no"]).await;
+    world.end().await;
 }
 
 /// The Rust front end is recognised: it is not uvicorn and has no Responses. A gateway may hide the former, and an

@@ -74,7 +74,7 @@ async fn an_engine_that_refuses_the_probe_for_its_key_is_up() {
     assert_eq!(ready(&world).await, 200);
     assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
     world.end().await;
-    // If samewire has a key of its own for the engine, the refusal is a configuration error.
+    // If samewire has a key of its own for the engine, the refusal is a mistake in the configuration: the engine is up.
     let key = std::env::temp_dir().join(format!("samewire-health-key-{}", std::process::id()));
     std::fs::write(&key, "sk-CANARY-health").unwrap();
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -84,8 +84,28 @@ async fn an_engine_that_refuses_the_probe_for_its_key_is_up() {
     let setup = Setup::new().config(QUICK).upstream_keys(&format!("api_key_file = {key:?}")).allow_errors();
     let world = World::start(engine, setup).await;
     probes(&world, 8).await;
-    assert_eq!(ready(&world).await, 503);
+    assert_eq!(ready(&world).await, 200);
+    world.samewire.logged("its key was refused", 1).await;
     std::fs::remove_file(&key).unwrap();
+    world.end().await;
+}
+
+/// The route that the configuration names is asked in place of the engine's own. Where it is missing, the list of
+/// models decides.
+#[tokio::test]
+async fn the_configuration_may_name_the_health_check() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    engine.set_health(status("500 Internal Server Error"));
+    engine.set_route("/ping", status("200 OK"));
+    let setup = Setup::new().config(&format!("{QUICK}\npath = \"/ping\"")).allow_errors();
+    let world = World::start(engine, setup).await;
+    becomes(&world, 200).await;
+    world.engine.set_route("/ping", status("500 Internal Server Error"));
+    becomes(&world, 503).await;
+    assert!(world.samewire.count_logged(r#""why":"its health check fails","status":500"#) > 0);
+    world.engine.set_route("/ping", status("404 Not Found"));
+    becomes(&world, 200).await;
+    assert_eq!(asked(&world), 0);
     world.end().await;
 }
 

@@ -1,0 +1,19 @@
+//! LiteLLM's proxy (its documentation alone, engines G.8): a gateway in front of engines of any kind.
+//!
+//! Its `/health` sends a prompt to each of its models and wants a key; `/health/liveliness` does neither. What its
+//! answers carry is what the engine behind it has sent, so their marks would name that engine.
+
+use super::auto::UNION;
+use super::{Detection, Engine, InfoRoute, Proof};
+
+pub(super) static ENGINE: Engine = Engine {
+    name: "litellm",
+    detection: Detection {
+        health: Some(HEALTH),
+        places: &[InfoRoute { proof: Some(Proof::Text("I'm alive!")), ..InfoRoute::at(HEALTH) }],
+        ..Detection::NONE
+    },
+    ..UNION
+};
+
+const HEALTH: &str = "/health/liveliness";
