@@ -48,8 +48,8 @@ use crate::engine::fallback::Fallbacks;
 use crate::engine::{self, EngineLoad, Identity};
 use crate::plan::Route;
 use crate::telemetry::UpstreamMetrics;
-use crate::wire::Unparsed;
 use crate::wire::options::Options;
+use crate::wire::{Unparsed, Unread};
 use circuit_breaker::{Availability, CircuitBreaker};
 use health::Standing;
 use learned::LearnedFacts;
@@ -114,6 +114,8 @@ pub struct Upstream {
     breaker: Mutex<CircuitBreaker>,
     /// Kinds of text that the engine has left unparsed, by the family of the model. Each is logged once.
     unparsed: Mutex<Vec<Unparsed>>,
+    /// Models of which a text has begun with a mark that nothing reads. Each is logged once.
+    unread: Mutex<Vec<String>>,
     /// Facts learned from refusals and answers: the fallbacks by model, and whether reasoning is separated.
     learned: LearnedFacts,
     /// State that the upstreams of the pool share.
@@ -169,6 +171,7 @@ impl Upstream {
             mismatched: Mutex::default(),
             breaker: Mutex::default(),
             unparsed: Mutex::default(),
+            unread: Mutex::default(),
             learned: LearnedFacts::default(),
             pool,
             retired: AtomicBool::new(false),
@@ -224,6 +227,20 @@ impl Upstream {
             Some(flags) => tracing::warn!(upstream, family, flags, "{message}; {remedy}"),
             None => tracing::warn!(upstream, family, "{message}"),
         }
+    }
+
+    /// Logs that a text begins with a mark that nothing reads: once for each model, by the engine's name for it, with
+    /// the engine's flags and the option that would have it read.
+    pub fn report_unread(&self, unread: Unread, model: &str) {
+        let mut known = self.unread.lock();
+        if known.len() >= MODELS || known.iter().any(|known| known == model) {
+            return;
+        }
+        known.push(model.to_owned());
+        drop(known);
+        let (upstream, mark, option) = (self.config.name.as_str(), unread.kind(), unread.option(model));
+        let flags = unread.flags(self.identity().engine.name, model);
+        tracing::warn!(upstream, model, mark, flags, option, "{}", Unread::MESSAGE);
     }
 
     /// Stops new requests to this upstream: closes the connections that are idle, and keeps none from now on.

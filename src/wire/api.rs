@@ -4,7 +4,7 @@
 
 use super::event::{PROMPT_TOKEN_IDS, Reason, TOKEN_IDS, Usage};
 use super::options::{ContinuousUsage, Options, ReasoningField};
-use super::parse::{TextFormat, Unparsed};
+use super::parse::{TextFormat, Unparsed, Unread};
 use super::rule::Tally;
 use std::fmt;
 use std::sync::Arc;
@@ -286,6 +286,8 @@ pub struct Summary {
     pub events: u64,
     /// Reasoning or calls that the engine left in the text unexpectedly.
     pub unparsed: Option<Unparsed>,
+    /// Mark with which a text begins that nothing reads.
+    pub unread: Option<Unread>,
     /// True if the engine separated reasoning itself, in an answer whose text was searched for reasoning.
     pub reasoning_was_separate: bool,
 }
@@ -308,6 +310,7 @@ impl Summary {
         }
         self.events += other.events;
         self.unparsed = self.unparsed.or(other.unparsed);
+        self.unread = self.unread.or(other.unread);
         self.reasoning_was_separate |= other.reasoning_was_separate;
     }
 }

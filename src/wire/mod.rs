@@ -55,5 +55,5 @@ pub use api::{
 pub(crate) use event::{PROMPT_TOKEN_IDS, TOKEN_IDS};
 pub use output::OutputBuffer;
 pub(crate) use output::{Rope, Spelled};
-pub use parse::{EngineParsers, OutputConstraints, TextFormat, Unparsed, Vocabulary};
+pub use parse::{EngineParsers, OutputConstraints, TextFormat, Unparsed, Unread, Vocabulary};
 pub use rewriter::{AnswerReader, Rewriter};

@@ -8,7 +8,7 @@ use super::encode::{Encode, Limits, encoder};
 use super::fast_path::FastPath;
 use super::fault::{Failure, Fault};
 use super::normalise::{AnswerWriter, EncoderOutput, Merge, Normaliser};
-use super::parse::Parsing;
+use super::parse::{Beginning, Parsing};
 use super::rule::Rule;
 use super::sse::{Frame, Framer, FramerOutput};
 use super::stages::Stages;
@@ -304,6 +304,7 @@ impl AnswerReader {
             adapted: adapted.clone(),
             events: *events,
             unparsed: parsing.and_then(Parsing::unparsed),
+            unread: stages.beginning.as_ref().and_then(Beginning::unread),
             reasoning_was_separate: parsing.is_some_and(Parsing::engine_sent_reasoning),
         }
     }

@@ -145,6 +145,8 @@ rules! {
     ToolText = "tool_text",
     /// A message in Harmony text that the engine left unparsed (6).
     Harmony = "harmony",
+    /// A text that begins with a mark of reasoning, a call or Harmony, which nothing reads; it passes (7).
+    TextMarkup = "text_markup",
 }
 
 /// Tally: how often each rule changed something in one answer, for metrics and explanations.

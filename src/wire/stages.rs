@@ -14,10 +14,10 @@ use super::event::{Delta, Event, Riders, ToolEntry};
 use super::fault::Failure;
 use super::held_reasoning::HeldReasoning;
 use super::normalise::{EncoderOutput, Normaliser};
-use super::parse::{Parsing, TextRoute};
+use super::parse::{Beginning, Parsing, TextRoute};
 use super::rule::Rule;
 use super::sse::Frame;
-use super::{Ending, Shape, Stamp};
+use super::{Api, Ending, Shape, Stamp};
 use std::ops::Range;
 
 /// Stages of one engine's answer, joined.
@@ -28,6 +28,8 @@ pub(super) struct Stages {
     held_reasoning: Option<Box<HeldReasoning>>,
     /// Parser of text that the engine may have left unparsed; `None` if nothing is parsed.
     pub(super) parsing: Option<Box<Parsing>>,
+    /// Look at the beginning of a text that nothing parses, unless the client's API has no field for what is in it.
+    pub(super) beginning: Option<Beginning>,
     pub(super) normaliser: Normaliser,
 }
 
@@ -35,20 +37,23 @@ impl Stages {
     /// Creates the stages for an answer of this shape. `items`: the client's API has output items.
     pub(super) fn new(shape: Shape, stamp: Stamp, items: bool) -> Self {
         let reading = ReadOptions::of(&shape);
+        let parsing = Parsing::of(&shape, items).map(Box::new);
+        let is_left = parsing.is_none() && shape.client != Api::Completions;
         Self {
             decoder: decoder(shape.upstream, reading),
             checks: Checks::new(&shape),
             held_reasoning: HeldReasoning::of(&shape, &reading).map(Box::new),
-            parsing: Parsing::of(&shape, items).map(Box::new),
+            beginning: is_left.then(|| Beginning::new(shape.upstream == Api::Responses)),
+            parsing,
             normaliser: Normaliser::new(shape, stamp),
         }
     }
 
     /// Decodes a frame, and lets the stages pass its events on to this output. Returns what was in the frame.
     pub(super) fn frame(&mut self, frame: Frame<'_>, to: &mut EncoderOutput<'_>) -> FrameShape {
-        let Self { decoder, checks, held_reasoning, parsing, normaliser } = self;
+        let Self { decoder, checks, held_reasoning, parsing, beginning, normaliser } = self;
         let next = NormaliserSink { normaliser, to };
-        let parsing = ParsingSink { parsing: parsing.as_deref_mut(), next };
+        let parsing = ParsingSink { parsing: parsing.as_deref_mut(), beginning: beginning.as_mut(), next };
         let held_reasoning = held_reasoning.as_deref_mut().filter(|_| !frame.whole);
         let shape = FrameShape::default();
         let mut sink = DecodedSink {
@@ -85,9 +90,9 @@ impl Stages {
     }
 
     fn end_parsing(&mut self, complete: bool, to: &mut EncoderOutput<'_>) {
-        let Self { held_reasoning, parsing, normaliser, .. } = self;
+        let Self { held_reasoning, parsing, beginning, normaliser, .. } = self;
         let next = NormaliserSink { normaliser, to };
-        let mut sink = ParsingSink { parsing: parsing.as_deref_mut(), next };
+        let mut sink = ParsingSink { parsing: parsing.as_deref_mut(), beginning: beginning.as_mut(), next };
         if let Some(held) = held_reasoning {
             held.end(false, &mut sink);
         }
@@ -173,6 +178,7 @@ impl FrameShape {
 /// normaliser after it.
 struct ParsingSink<'s, 'o> {
     parsing: Option<&'s mut Parsing>,
+    beginning: Option<&'s mut Beginning>,
     next: NormaliserSink<'s, 'o>,
 }
 
@@ -185,6 +191,11 @@ impl Sink for ParsingSink<'_, '_> {
     }
 
     fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
+        if let (Delta::Content(text), Some(beginning)) = (&delta, &mut self.beginning)
+            && beginning.look(text)
+        {
+            self.next.count_rule(Rule::TextMarkup);
+        }
         match &mut self.parsing {
             Some(parsing) => parsing.delta(choice, delta, riders, &mut self.next),
             None => self.next.delta(choice, delta, riders),

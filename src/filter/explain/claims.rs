@@ -169,6 +169,7 @@ fn is_behind(rule: Rule, effect: &Effect) -> bool {
         | Rule::ItemLate
         | Rule::ToolArgumentsInvalid
         | Rule::ToolNameMarkup
-        | Rule::ToolUnknown => false,
+        | Rule::ToolUnknown
+        | Rule::TextMarkup => false,
     }
 }

@@ -24,6 +24,7 @@ mod text;
 mod think;
 mod tokens;
 mod unparsed;
+mod unread;
 mod vocabulary;
 mod wrapper;
 
@@ -43,6 +44,8 @@ use text::TextParser;
 use tokens::Tokens;
 pub use unparsed::Unparsed;
 use unparsed::UnparsedKinds;
+pub(super) use unread::Beginning;
+pub use unread::Unread;
 pub use vocabulary::Vocabulary;
 
 /// Unit of parser output. The readers emit pieces, and the stage turns each of them into a delta, a tool entry or an

@@ -389,3 +389,77 @@ async fn models_that_think_from_the_start_are_known_by_their_names() {
     assert_eq!(told, ChatContent::text("", "At once."));
     world.end().await;
 }
+
+/// Returns the script of an answer with this text, streamed or whole.
+fn saying(text: &str, stream: bool) -> Script {
+    if stream {
+        return Script::new().head_sse().role().text(text).text("x").finish("stop").done().end();
+    }
+    let text = json_string(text);
+    Script::new().json(
+        "200 OK",
+        &format!(
+            r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":{text}}},"logprobs":null,"finish_reason":"stop"}}],"usage":{{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}}}"#
+        ),
+    )
+}
+
+/// A text that begins with a mark, and that no option has read, passes: operators are told once for each model, with
+/// the engine's flag and the option, and each is counted.
+#[tokio::test]
+async fn marks_that_stay_in_the_text_are_told() {
+    for (text, mark, flags, option) in [
+        ("<think>CANARY", "reasoning", "--reasoning-parser NAME", r#"parser = \"auto\""#),
+        (
+            "<tool_call>CANARY",
+            "calls",
+            "--enable-auto-tool-choice --tool-call-parser NAME",
+            r#"parser = \"auto\""#,
+        ),
+        (
+            "<|channel|>analysis<|message|>CANARY",
+            "harmony",
+            "--reasoning-parser openai_gptoss --enable-auto-tool-choice --tool-call-parser openai",
+            r#"harmony = \"text\""#,
+        ),
+    ] {
+        let engine =
+            Engine::answering(move |asked: &Attempt| saying(text, asked.text().contains("\"stream\":true")))
+                .await;
+        let world = World::start(engine, Setup::new()).await;
+        for stream in [true, false] {
+            for (path, input) in [
+                ("/v1/chat/completions", r#""messages":[{"role":"user","content":"a"}]"#),
+                ("/v1/responses", r#""input":"a""#),
+                ("/v1/messages", r#""max_tokens":9,"messages":[{"role":"user","content":"a"}]"#),
+            ] {
+                let body = format!(r#"{{"model":"m","stream":{stream},{input}}}"#);
+                let answer = world.ask(&Request::post(path, body)).await;
+                assert!(answer.text().contains("CANARY"), "{path}: {}", answer.text());
+            }
+        }
+        let counted = "samewire_rewrites_total{engine=\"vllm\",rule=\"text_markup\"}";
+        world.samewire.metric_becomes(counted, 6).await;
+        let lines = world.samewire.logged("a mark that nothing reads", 1).await;
+        for part in [
+            format!(r#""mark":"{mark}""#),
+            format!(r#""flags":"{flags}""#),
+            format!(r#""option":"{option}""#),
+            r#""level":"WARN""#.to_owned(),
+            r#""model":"m""#.to_owned(),
+        ] {
+            assert!(lines[0].contains(&part), "{part}: {}", lines[0]);
+        }
+        assert_eq!(world.samewire.count_logged("CANARY"), 0);
+        world.end().await;
+    }
+    // A text that an option reads, or that begins otherwise, is not told.
+    for (text, option) in [("<think>a</think>b", "parser=auto"), ("a <think>", "parser=off")] {
+        let world = World::start(Engine::script(saying(text, true)).await, Setup::new().set(option)).await;
+        world.ask(&Request::stream("")).await;
+        until("it is logged", PATIENCE, || !world.samewire.request_lines().is_empty()).await;
+        assert!(!world.samewire.metrics_now().await.contains("text_markup"));
+        assert_eq!(world.samewire.count_logged("a mark that nothing reads"), 0);
+        world.end().await;
+    }
+}
