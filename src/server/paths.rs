@@ -49,6 +49,8 @@ pub(super) enum Target {
     ByBody,
     Models,
     Model,
+    /// Use of the caller's quotas.
+    Usage,
     /// Health check.
     Health,
     /// HTML page, where there is one.
@@ -105,6 +107,7 @@ impl Target {
             Self::Batch(_) => Route::Batch,
             Self::Relayed | Self::ByBody => Route::Relay,
             Self::Models | Self::Model => Route::Models,
+            Self::Usage => Route::Usage,
             Self::Health | Self::Page | Self::OtherMethod | Self::Nothing => Route::Unknown,
         }
     }
@@ -183,6 +186,7 @@ pub(super) static PATHS: &[Path] = &[
         .delete(Target::Conversing(ConversationPath::Item)),
     Path::at("/models", OTHER).get(Target::Models),
     Path::at("/models/{*id}", OTHER).get(Target::Model),
+    Path::at("/usage", PLAIN).get(Target::Usage),
 ];
 
 /// Paths of files and batches, which exist only if they are served.

@@ -10,7 +10,7 @@ use super::admit::headers;
 use super::context::{RequestContext, bare};
 use super::handlers::readiness::NotReady;
 use super::handlers::relayed;
-use super::handlers::{chat, count_tokens, embeddings, messages, models, page};
+use super::handlers::{chat, count_tokens, embeddings, messages, models, page, usage};
 use super::ids::IdSource;
 use super::net::connection_state::{ActiveRequest, ConnectionState};
 use super::net::leavings;
@@ -300,6 +300,7 @@ impl RequestContext {
             Target::InputTokens => Box::pin(self.input_tokens(head, body)).await,
             Target::Compact => Box::pin(self.compact(head, body)).await,
             Target::Conversing(what) => Box::pin(self.serve_conversations(head, body, what)).await,
+            Target::Usage => Box::pin(usage::answer(self)).await,
             Target::Embeddings => Box::pin(embeddings::answer(self, head, body)).await,
             _ => models::answer(self, head).await,
         }

@@ -68,12 +68,14 @@ pub enum Route {
     Relay,
     /// `GET /v1/models` and `GET /v1/models/{id}`
     Models,
+    /// `GET /v1/usage`
+    Usage,
     /// Any other path.
     Unknown,
 }
 
 impl Route {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Chat,
         Self::Completions,
         Self::Responses,
@@ -83,6 +85,7 @@ impl Route {
         Self::Batch,
         Self::Relay,
         Self::Models,
+        Self::Usage,
         Self::Unknown,
     ];
 
@@ -98,6 +101,7 @@ impl Route {
             Self::Batch => "batch",
             Self::Relay => "relay",
             Self::Models => "models",
+            Self::Usage => "usage",
             Self::Unknown => "unknown",
         }
     }
@@ -348,7 +352,9 @@ impl Metrics {
             seconds.observe(request.total);
         }
         if let Some(usage) = &request.usage {
-            for (kind, count) in [("prompt", usage.prompt), ("completion", usage.completion)] {
+            let kinds =
+                [("prompt", usage.prompt), ("completion", usage.completion), ("cached", usage.cached)];
+            for (kind, count) in kinds {
                 self.tokens.add([upstream, request.model, kind], count);
                 if let Some(key) = request.key {
                     self.key_tokens.add([key, kind], count);

@@ -280,7 +280,12 @@ fn operation(route: Route) -> Option<&'static str> {
         Route::Chat | Route::Responses | Route::Messages => Some("chat"),
         Route::Completions => Some("text_completion"),
         Route::Embeddings => Some("embeddings"),
-        Route::Conversations | Route::Batch | Route::Relay | Route::Models | Route::Unknown => None,
+        Route::Conversations
+        | Route::Batch
+        | Route::Relay
+        | Route::Models
+        | Route::Usage
+        | Route::Unknown => None,
     }
 }
 
@@ -293,6 +298,7 @@ fn route(route: Route) -> Option<&'static str> {
         Route::Conversations => "/v1/conversations",
         Route::Embeddings => "/v1/embeddings",
         Route::Models => "/v1/models",
+        Route::Usage => "/v1/usage",
         Route::Batch => "/v1/batches",
         // Operators may configure any number of relayed paths, but span names must be few.
         Route::Relay => "/{relayed}",

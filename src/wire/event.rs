@@ -354,8 +354,8 @@ pub struct Usage {
     pub prompt_text: Option<u64>,
     /// Number of prompt tokens written to the cache, if the engine counts them.
     pub cache_write: Option<u64>,
-    /// Number of reasoning tokens in the answer (`reasoning_tokens`).
-    pub reasoning: u64,
+    /// Number of reasoning tokens in the answer (`reasoning_tokens`), if the engine counts them; written as 0 if not.
+    pub reasoning: Option<u64>,
     /// Number of audio tokens in the answer.
     pub completion_audio: u64,
     /// Number of tokens of a predicted output that the model accepted (`accepted_prediction_tokens`).
@@ -372,7 +372,7 @@ impl Usage {
         Self {
             completion,
             total: self.prompt.saturating_add(completion),
-            reasoning: self.reasoning.saturating_add(other.reasoning),
+            reasoning: sum(self.reasoning, other.reasoning),
             completion_audio: self.completion_audio.saturating_add(other.completion_audio),
             accepted: self.accepted.saturating_add(other.accepted),
             rejected: self.rejected.saturating_add(other.rejected),
@@ -385,24 +385,28 @@ impl Usage {
     /// Returns the sum of two usages of consecutive requests, each of which processed a prompt of its own.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
-        let both = |one: Option<u64>, two: Option<u64>| match (one, two) {
-            (None, None) => None,
-            _ => Some(one.unwrap_or(0).saturating_add(two.unwrap_or(0))),
-        };
         Self {
             prompt: self.prompt.saturating_add(other.prompt),
             completion: self.completion.saturating_add(other.completion),
             total: self.total.saturating_add(other.total),
             cached: self.cached.saturating_add(other.cached),
             prompt_audio: self.prompt_audio.saturating_add(other.prompt_audio),
-            prompt_image: both(self.prompt_image, other.prompt_image),
-            prompt_text: both(self.prompt_text, other.prompt_text),
-            cache_write: both(self.cache_write, other.cache_write),
-            reasoning: self.reasoning.saturating_add(other.reasoning),
+            prompt_image: sum(self.prompt_image, other.prompt_image),
+            prompt_text: sum(self.prompt_text, other.prompt_text),
+            cache_write: sum(self.cache_write, other.cache_write),
+            reasoning: sum(self.reasoning, other.reasoning),
             completion_audio: self.completion_audio.saturating_add(other.completion_audio),
             accepted: self.accepted.saturating_add(other.accepted),
             rejected: self.rejected.saturating_add(other.rejected),
         }
+    }
+}
+
+/// Returns the sum of two counts; `None` if neither is there.
+fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (None, None) => None,
+        _ => Some(one.unwrap_or(0).saturating_add(other.unwrap_or(0))),
     }
 }
 

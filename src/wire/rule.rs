@@ -119,6 +119,8 @@ rules! {
     UsageMoved = "usage_moved",
     /// Asked for, never received.
     UsageMissing = "usage_missing",
+    /// The answer has reasoning, and the engine's usage no count of it; clients get 0 (2.8).
+    ReasoningUncounted = "reasoning_uncounted",
     /// `system_fingerprint` was removed or hashed (2.7).
     Fingerprint = "fingerprint",
     /// `stop_reason` or `matched_stop` was removed (2.9).

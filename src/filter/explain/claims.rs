@@ -170,6 +170,7 @@ fn is_behind(rule: Rule, effect: &Effect) -> bool {
         | Rule::ToolArgumentsInvalid
         | Rule::ToolNameMarkup
         | Rule::ToolUnknown
-        | Rule::TextMarkup => false,
+        | Rule::TextMarkup
+        | Rule::ReasoningUncounted => false,
     }
 }

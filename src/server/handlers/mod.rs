@@ -10,3 +10,4 @@ pub(super) mod page;
 pub(super) mod pass_through;
 pub(super) mod readiness;
 pub(super) mod relayed;
+pub(super) mod usage;

@@ -330,7 +330,7 @@ impl MessagesDecoder {
         let completion = number(usage.output).unwrap_or(self.counted.completion);
         let total = prompt.saturating_add(completion);
         let details: OutputDetails<'_> = object(usage.details);
-        let reasoning = number(details.thinking).unwrap_or(self.counted.reasoning);
+        let reasoning = number(details.thinking).or(self.counted.reasoning);
         self.counted = Usage { prompt, completion, total, cached, cache_write, reasoning, ..self.counted };
     }
 

@@ -550,7 +550,7 @@ impl UsageBody<'_> {
             prompt_image: count(of_prompt.image),
             prompt_text: count(of_prompt.text),
             cache_write: count(of_prompt.cache_write),
-            reasoning: first(&reasoning).unwrap_or(0),
+            reasoning: first(&reasoning),
             completion_audio: count(of_completion.audio).unwrap_or(0),
             accepted: count(of_completion.accepted).unwrap_or(0),
             rejected: count(of_completion.rejected).unwrap_or(0),

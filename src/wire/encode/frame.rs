@@ -285,7 +285,7 @@ fn write_usage(usage: &Usage, out: &mut BytesMut) {
     members(
         out,
         &[
-            ("reasoning_tokens", Some(usage.reasoning)),
+            ("reasoning_tokens", Some(usage.reasoning.unwrap_or(0))),
             ("audio_tokens", Some(usage.completion_audio)),
             ("accepted_prediction_tokens", Some(usage.accepted)),
             ("rejected_prediction_tokens", Some(usage.rejected)),

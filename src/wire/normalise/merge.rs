@@ -57,9 +57,9 @@ impl Merge {
     /// own. `past`: summary of the answer so far.
     pub(in crate::wire) fn after(missing: MissingChoices, prompt_told: bool, past: Summary) -> Self {
         // The usage of the existing choices is known only as a sum, so the first choice carries it.
-        let nothing = |usage| Usage {
+        let nothing = |usage: Usage| Usage {
             completion: 0,
-            reasoning: 0,
+            reasoning: usage.reasoning.map(|_| 0),
             completion_audio: 0,
             accepted: 0,
             rejected: 0,

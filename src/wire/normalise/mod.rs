@@ -56,6 +56,8 @@ pub(super) struct Normaliser {
     lacks_choices: bool,
     /// True once an event other than a role was seen.
     pub(super) spoken: bool,
+    /// True once reasoning was seen.
+    reasons: bool,
     pub(super) tally: Tally,
 }
 
@@ -97,6 +99,7 @@ impl Normaliser {
             ended: false,
             lacks_choices: false,
             spoken: false,
+            reasons: false,
             tally: Tally::default(),
         }
     }
@@ -255,6 +258,7 @@ impl Normaliser {
             }
             delta => {
                 self.note_speech();
+                self.reasons |= matches!(&delta, Delta::Reasoning(text) if !text.is_empty());
                 if !matches!(delta, Delta::Bare | Delta::Break) {
                     self.pass_held(index, CallState::Interrupted, to);
                 }
@@ -660,6 +664,9 @@ impl Normaliser {
             return;
         }
         self.ended = true;
+        if self.reasons && self.usage.is_some_and(|usage| usage.reasoning.is_none()) {
+            self.tally.count(Rule::ReasoningUncounted);
+        }
         match self.usage {
             Some(usage) if self.shape.include_usage || !self.shape.stream => {
                 let mut riders = self.usage_riders.lend();
@@ -898,6 +905,26 @@ mod tests {
         let extensions = Extensions { token_ids: true, ..Extensions::default() };
         let answer = Answer::of(Shape { extensions, ..wanted() }, &[&a, &stop, &ids, DONE]);
         assert_eq!(answer.count(r#""prompt_token_ids":[7]"#), 1, "{:?}", answer.frames);
+    }
+
+    #[test]
+    fn reasoning_that_the_engine_does_not_count_is_remarked() {
+        let chunk = |delta: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{{delta}}}}}]}}"#);
+        let (reasoning, text) = (chunk(r#""reasoning_content":"r""#), chunk(r#""content":"a""#));
+        let usage = |more: &str| {
+            let counts = r#""prompt_tokens":2,"completion_tokens":3,"total_tokens":5"#;
+            format!(r#"{{"choices":[],"usage":{{{counts}{more}}}}}"#)
+        };
+        for (first, more, times) in [
+            (&reasoning, "", 1),
+            (&reasoning, r#","completion_tokens_details":{"reasoning_tokens":0}"#, 0),
+            (&reasoning, r#","reasoning_tokens":2"#, 0),
+            (&text, "", 0),
+        ] {
+            let shape = Shape { include_usage: true, ..plain() };
+            let answer = Answer::of(shape, &[first, &text, &finish(0, "stop"), &usage(more), DONE]);
+            assert_eq!(answer.times(Rule::ReasoningUncounted), times, "{first} {more}");
+        }
     }
 
     #[test]

@@ -24,3 +24,4 @@ mod routes;
 mod smuggling;
 mod unnamed;
 mod uploads;
+mod usage;

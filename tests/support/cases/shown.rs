@@ -23,7 +23,11 @@ pub(crate) fn event(event: &Event<'_>) -> String {
         }
         Event::Usage { usage, .. } => format!(
             "usage prompt={} completion={} total={} cached={} reasoning={}",
-            usage.prompt, usage.completion, usage.total, usage.cached, usage.reasoning
+            usage.prompt,
+            usage.completion,
+            usage.total,
+            usage.cached,
+            usage.reasoning.unwrap_or(0)
         ),
         Event::Foreign { name, slot, stage, data } => {
             let slot = slot.map_or_else(String::new, |slot| format!(" {slot}"));

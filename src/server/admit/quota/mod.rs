@@ -9,9 +9,11 @@
 //! Limits of a minute may be shared with other processes (`[shared_limits]`): what these have counted is charged here
 //! as well, as of about a second ago.
 
+mod report;
 mod usage;
 mod window;
 
+pub(in crate::server) use report::UsageReport;
 pub(in crate::server) use usage::{SYNC, Usages};
 
 use crate::auth::{Allowance, Caller, Hash, Keyring, Quota, WhenUsedUp};

@@ -14,6 +14,7 @@ mod status;
 use super::readiness::NotReady;
 use crate::server::active_config::ActiveConfig;
 use crate::server::admit::browsers::AdminRefusal;
+use crate::server::admit::quota::UsageReport;
 use crate::server::net::descriptors::{Reserve, has_pending_connection};
 use crate::server::net::listener::INSPECTOR_PATH;
 use crate::server::net::shutdown::Phase;
@@ -28,6 +29,7 @@ use http::{HeaderMap, Method, StatusCode};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use serde::Serialize;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,6 +88,7 @@ fn router(present: Arc<ActiveConfig>) -> Router {
         .route("/status", get(status::status))
         .route("/history", get(history::points))
         .route("/requests", get(requests::list))
+        .route("/usage", get(usage))
         .route("/captures", get(captures::list).delete(captures::clear))
         .route("/captures/start", post(captures::start))
         .route("/captures/stop", post(captures::stop))
@@ -177,6 +180,21 @@ async fn drain_and_wait(State(present): State<Arc<ActiveConfig>>) -> (StatusCode
         Some(left) => (StatusCode::SERVICE_UNAVAILABLE, format!("{left} requests are left\n")),
         None => (StatusCode::CONFLICT, "the drain was taken back\n".to_owned()),
     }
+}
+
+/// Returns what each key has used of its quotas.
+async fn usage(State(present): State<Arc<ActiveConfig>>) -> Response {
+    let app = present.app();
+    json::answer(&UsageList {
+        object: "list",
+        data: app.quotas.used_by_all(app.config.auth.as_deref(), &app).await,
+    })
+}
+
+#[derive(Serialize)]
+struct UsageList {
+    object: &'static str,
+    data: Vec<UsageReport>,
 }
 
 async fn metrics(

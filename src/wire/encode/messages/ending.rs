@@ -101,9 +101,9 @@ pub(super) fn write_usage(usage: Option<&Usage>, output: u64, out: &mut BytesMut
         out.extend_from_slice(key.as_bytes());
         write_number(count, out);
     }
-    if usage.reasoning > 0 {
+    if let Some(reasoning) = usage.reasoning.filter(|count| *count > 0) {
         out.extend_from_slice(b",\"output_tokens_details\":{\"thinking_tokens\":");
-        write_number(usage.reasoning, out);
+        write_number(reasoning, out);
         out.extend_from_slice(b"}");
     }
     out.extend_from_slice(b"}");

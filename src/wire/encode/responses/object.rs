@@ -301,7 +301,8 @@ fn write_usage(usage: Option<&Usage>, extensions: &ExtensionLists, out: &mut Out
     extensions.write_keys(INPUT_PER_TURN, out.open());
     let output = format!(
         "}},\"output_tokens\":{},\"output_tokens_details\":{{\"reasoning_tokens\":{}",
-        usage.completion, usage.reasoning
+        usage.completion,
+        usage.reasoning.unwrap_or(0)
     );
     out.extend_from_slice(output.as_bytes());
     extensions.write_keys(OUTPUT_PER_TURN, out.open());
