@@ -4,6 +4,7 @@ use super::file::File;
 use super::mistakes::{Mistakes, explain};
 use super::overlay;
 use crate::wire::options::Options;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use toml::Table;
 
@@ -18,14 +19,21 @@ pub struct Layers {
 }
 
 impl Layers {
-    pub(super) fn of(file: &File, mistakes: &mut Mistakes) -> Self {
+    /// Merges the options of a file. `listen`: address for clients, which decides with the keys what
+    /// `engine_errors = "auto"` means.
+    pub(super) fn of(file: &File, listen: Option<SocketAddr>, mistakes: &mut Mistakes) -> Self {
+        let is_private = !file.checks_keys() && listen.is_some_and(|listen| listen.ip().is_loopback());
+        let resolved = |options: Options| {
+            let engine_errors = options.engine_errors.resolved(is_private);
+            Arc::new(Options { engine_errors, ..options })
+        };
         let (models, keys) = (file.model.len() + 1, file.auth.key.len() + 1);
         let mut lay = |below: &Arc<Options>, over: &Table, path: &dyn Fn() -> String| {
             if over.is_empty() {
                 return Arc::clone(below);
             }
             match overlay(below, over) {
-                Ok(options) => Arc::new(options),
+                Ok(options) => resolved(options),
                 Err(error) => {
                     mistakes.add(path(), explain(error.message(), "option"));
                     Arc::clone(below)
@@ -37,7 +45,7 @@ impl Layers {
         if !file.guard.is_default() {
             all_answers.guard = file.guard;
         }
-        let all_answers = Arc::new(all_answers);
+        let all_answers = resolved(all_answers);
         let mut all = Vec::with_capacity(file.upstream.len() * models * keys);
         for (at, upstream) in file.upstream.iter().enumerate() {
             let of_upstream = lay(&all_answers, &upstream.wire, &|| format!("upstream[{at}].wire"));

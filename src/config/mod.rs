@@ -476,7 +476,7 @@ impl Config {
         let mut models = ModelConfig::all(&file.model, known, &mut mistakes);
         targets::resolve(&file.model, known, &mut models, &mut mistakes);
         let affinity = Affinity::resolve(&file.affinity, &mut mistakes);
-        let layers = Layers::of(&file, &mut mistakes);
+        let layers = Layers::of(&file, listen, &mut mistakes);
         let auth = keys::keyring(&file.auth, &mut mistakes);
         let store = StoreConfig::resolve(&file.store, &file.timeouts, &mut mistakes);
         let place = store.as_ref().map(|store| &store.place);

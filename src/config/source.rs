@@ -1,6 +1,6 @@
 //! Sources of a configuration, kept so that it can be reloaded while the process runs (faults O05, O06).
 
-use super::{Config, File, Mistakes, Overrides, keys};
+use super::{Config, File, Layers, Mistakes, Overrides, keys};
 use crate::file_watch::FileStamps;
 use std::path::{Path, PathBuf};
 
@@ -79,6 +79,7 @@ impl Config {
         }
         self.seal.clone_from(&before.seal);
         let mut mistakes = Mistakes::default();
+        self.layers = Layers::of(&self.file, Some(self.listen), &mut mistakes);
         keys::check_reach(&self.file, Some(self.listen), &mut mistakes);
         if before.auth.is_some() && self.auth.is_none() && !self.file.insecure_no_auth {
             let why = "there are none any more, and everybody who can connect could use the engine; if that is meant, say \

@@ -140,6 +140,15 @@ impl FilterParams {
         plan::adapted(&ask, request, route)
     }
 
+    /// Returns the engine's failure with as much of its text as a client would read.
+    fn disclosed(&self, failure: Failure) -> Failure {
+        let Some(request_id) = &self.stamp.request_id else { return failure };
+        let request = self.request.as_ref().and_then(|request| std::str::from_utf8(request).ok());
+        let asked: Option<Glance<'_>> = request.and_then(|request| json::read(request).ok());
+        let model = asked.and_then(|asked| asked.model).and_then(Text::of).map(|model| model.decoded());
+        failure.disclosed(self.route.options.engine_errors, &model.unwrap_or_default(), request_id)
+    }
+
     /// Reads a Messages request that has been answered. There are no keys here, so no signature can be opened.
     fn messages_request(&self, request: &Bytes) -> Result<MessagesRequest, Failure> {
         let context = MessagesContext {
@@ -529,7 +538,9 @@ impl<'t> Filter<'t> {
     fn close(mut self, output: &mut dyn Write) -> io::Result<bool> {
         let error = match &self.body {
             InputState::Events(writer) => writer.error_response().cloned(),
-            InputState::Error(text) => Some(Failure::of_answer(self.order.status, text, false)),
+            InputState::Error(text) => {
+                Some(self.order.disclosed(Failure::of_answer(self.order.status, text, false)))
+            }
             InputState::Failed(failure) => Some(failure.clone()),
             InputState::Unknown(_) | InputState::Undetected(_) | InputState::Object(_) => {
                 Some(Fault::Proxy.into())
@@ -556,7 +567,9 @@ impl<'t> Filter<'t> {
         if let Some(failure) = error {
             let mut out = BytesMut::new();
             match self.order.to {
-                Some(Target::Message) => write_messages_error(&failure, None, &mut out),
+                Some(Target::Message) => {
+                    write_messages_error(&failure, self.order.stamp.request_id.as_deref(), &mut out)
+                }
                 _ => failure.write(false, &mut out),
             }
             self.end_line(&mut out);
@@ -603,6 +616,7 @@ object! {
     struct Glance<'a> {
         object: Raw<'a> = "object",
         kind: Raw<'a> = "type",
+        model: Raw<'a> = "model",
     }
 }
 

@@ -16,6 +16,9 @@ const HIDDEN: &str = "…";
 /// Sentence behind the class of a failure if the engine's text is hidden; the request id follows it.
 const LOG_HINT: &str = " The engine's own message is in the log, under request id ";
 
+/// Line behind the engine's text if a stack trace is cut off; the request id follows it.
+const TRACE_HINT: &str = "\nThe rest of the engine's message is in the log, under request id ";
+
 /// Texts at the beginning of stack traces, or between their lines.
 const TRACES: [&str; 5] =
     ["Traceback (most recent call last)", "\n  File \"", "stack backtrace:", "\n    at ", "\n\tat "];
@@ -35,22 +38,27 @@ impl Failure {
         if is_canonical(&engine.text) {
             return self;
         }
-        let has_trace = || TRACES.iter().any(|mark| engine.text.contains(mark));
-        match policy {
-            EngineErrors::Pass => self,
-            EngineErrors::Auto if self.status < 500 && !has_trace() => {
-                let message = without_host(&self.message, model);
-                self.with_message(message)
-            }
-            EngineErrors::Auto | EngineErrors::Mask => {
-                let message = self.fault.message();
-                let message = format!(
-                    "{message} The engine's own message is in the log, under request id {request_id}."
-                );
-                self.with_message(message)
-            }
-        }
+        let told = before_trace(&self.message);
+        let shows_text = match policy.resolved(false) {
+            EngineErrors::Pass => return self,
+            EngineErrors::Redact => true,
+            EngineErrors::Redact4xx => self.status < 500,
+            EngineErrors::Auto | EngineErrors::Mask => false,
+        };
+        let message = match shows_text && !told.is_empty() {
+            true if told.len() == self.message.len() => without_host(told, model),
+            true => format!("{}{TRACE_HINT}{request_id}.", without_host(told, model)),
+            false => format!("{}{LOG_HINT}{request_id}.", self.fault.message()),
+        };
+        self.with_message(message)
     }
+}
+
+/// Returns the text before a stack trace; all of it if there is none. SGLang appends a line of its source to each
+/// validation error (engines H.4).
+fn before_trace(text: &str) -> &str {
+    let start = TRACES.iter().filter_map(|mark| text.find(mark)).min();
+    start.and_then(|start| text.get(..start)).map_or(text, str::trim_end)
 }
 
 /// Returns true if the text is a message of samewire's own, sent by another samewire between this one and the
@@ -149,7 +157,7 @@ fn is_address(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use EngineErrors::{Auto, Mask, Pass};
+    use EngineErrors::{Auto, Mask, Pass, Redact, Redact4xx};
 
     fn told(status: u16, message: &str, policy: EngineErrors) -> String {
         let body = format!("{{\"error\":{{\"message\":{message:?}}}}}");
@@ -186,21 +194,43 @@ mod tests {
             ("at 12:30:45, a::b, x: 1, temperature:0.5", "at 12:30:45, a::b, x: 1, temperature:0.5"),
             ("ünïcödé/wörds — “fine”", "ünïcödé/wörds — “fine”"),
         ] {
-            assert_eq!(told(400, message, Auto), expected);
+            for (status, policy) in [(400, Auto), (400, Redact4xx), (400, Redact), (500, Redact)] {
+                assert_eq!(told(status, message, policy), expected);
+            }
             assert_eq!(told(400, message, Pass), message);
         }
     }
 
     #[test]
+    fn the_text_before_a_stack_trace_stays() {
+        let validation = concat!(
+            "1 validation error:\n  {'loc': ('body', 'logit_bias'), 'msg': 'Input should be a valid dictionary'}\n\n",
+            "  File \"/opt/venv/sglang/http_server.py\", line 1870, in openai_v1\n    POST /v1/chat/completions",
+        );
+        let kept = concat!(
+            "1 validation error:\n  {'loc': ('body', 'logit_bias'), 'msg': 'Input should be a valid dictionary'}\n",
+            "The rest of the engine's message is in the log, under request id req_1.",
+        );
+        assert_eq!(told(400, validation, Auto), kept);
+        assert_eq!(told(500, validation, Redact), kept);
+        // Another samewire in front of this one leaves it as it is.
+        assert_eq!(told(400, kept, Auto), kept);
+        let hidden = "cannot open …\nThe rest of the engine's message is in the log, under request id req_1.";
+        assert_eq!(told(400, "cannot open /opt/x/y\n    at z.js:1\nstack backtrace:", Auto), hidden);
+    }
+
+    #[test]
     fn failures_of_the_engine_are_told_by_their_class() {
         let internal = "Server error: the upstream engine reported an internal error. The engine's own message is in the log, under request id req_1.";
-        assert_eq!(told(500, "CUDA out of memory on gpu-7", Auto), internal);
-        assert_eq!(told(500, "CUDA out of memory on gpu-7", Mask), internal);
+        for policy in [Auto, Redact4xx, Mask] {
+            assert_eq!(told(500, "CUDA out of memory on gpu-7", policy), internal);
+        }
         assert_eq!(told(500, "CUDA out of memory on gpu-7", Pass), "CUDA out of memory on gpu-7");
         let refused =
             "The engine refused the request. The engine's own message is in the log, under request id req_1.";
         assert_eq!(told(400, "bad input", Mask), refused);
         assert_eq!(told(400, "Traceback (most recent call last):\n x", Auto), refused);
+        assert_eq!(told(500, "Traceback (most recent call last):\n x", Redact), internal);
         // Messages of another samewire in front of the engine stay unchanged too.
         assert_eq!(told(500, refused, Mask), refused);
         let incomplete =

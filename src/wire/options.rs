@@ -69,14 +69,33 @@ choice! {
 choice! {
     /// Share of an engine's own error text that clients see (3.4).
     EngineErrors {
-        /// Text without what reveals the engine's host (4xx status); none of it with 5xx or a stack trace.
+        /// `redact` for clients of the same machine, `redact_4xx` for others; the configuration says which
+        /// ([`EngineErrors::resolved`]).
         #[default] Auto = "auto",
+        /// Text without what reveals the engine's host, up to a stack trace.
+        Redact = "redact",
+        /// The same with a 4xx status; no text with a 5xx status.
+        Redact4xx = "redact_4xx",
         /// The whole text, whatever the status.
         Pass = "pass",
         /// No text of the engine: clients read the fixed message of the class and the request id.
         Mask = "mask",
     }
 }
+
+impl EngineErrors {
+    /// Returns the policy that `auto` stands for; any other is kept. `is_private`: only the machine itself can connect,
+    /// and without a key, so clients are the operator's own.
+    #[must_use]
+    pub fn resolved(self, is_private: bool) -> Self {
+        match self {
+            Self::Auto if is_private => Self::Redact,
+            Self::Auto => Self::Redact4xx,
+            _ => self,
+        }
+    }
+}
+
 choice! {
     /// Treatment of an engine event whose data is not a JSON object (3.3).
     InvalidEvent {

@@ -4,7 +4,7 @@ use samewire::config::{
     AuthFile, Config, File, KeyFile, Mistakes, ModelFile, Overrides, UpstreamConfig, UpstreamFile,
 };
 use samewire::engine::{Identity, named};
-use samewire::wire::options::{Options, Parser};
+use samewire::wire::options::{EngineErrors, Options, Parser};
 use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -733,6 +733,37 @@ fn what_is_checked_decides_who_may_connect_and_what_the_engine_sees() {
     let config = read(&with(&keys), &Overrides::default()).unwrap();
     assert!(config.auth.is_some_and(|ring| ring.caller(b"").is_none()));
     assert!(read(&with(""), &Overrides::default()).unwrap().auth.is_none());
+}
+
+/// `engine_errors = "auto"` shows more to clients that are on the same machine and need no key.
+#[test]
+fn engine_errors_depend_on_who_can_connect() {
+    let policy = |text: &str| {
+        let text = format!("{text}\n[[upstream]]\nurl = \"http://engine:8000\"\n");
+        let config = Config::read(&text, &[]).unwrap();
+        config.layers.options(0, None, None).engine_errors
+    };
+    let key = format!("[[auth.key]]\nhash = \"{}\"", "a".repeat(64));
+    let (open, near) = ("listen = \"0.0.0.0:80\"\ninsecure_no_auth = true", "listen = \"[::1]:80\"");
+    for (text, expected) in [
+        ("", EngineErrors::Redact),
+        (near, EngineErrors::Redact),
+        (open, EngineErrors::Redact4xx),
+        (&key, EngineErrors::Redact4xx),
+        (&format!("{open}\n[wire]\nengine_errors = \"redact\""), EngineErrors::Redact),
+        (&format!("{near}\n[wire]\nengine_errors = \"mask\""), EngineErrors::Mask),
+    ] {
+        assert_eq!(policy(text), expected, "{text}");
+    }
+    let overlaid = "[wire]\nengine_errors = \"pass\"\n[[model]]\nname = \"m\"\nwire = { engine_errors = \"auto\" }\n[[upstream]]\nurl = \"http://engine:8000\"";
+    let config = Config::read(overlaid, &[]).unwrap();
+    assert_eq!(config.layers.options(0, Some(0), None).engine_errors, EngineErrors::Redact);
+    // A reload cannot change the address, so it does not change who can connect.
+    let before = Config::read(&format!("{open}\n[[upstream]]\nurl = \"http://engine:8000\""), &[]).unwrap();
+    let mut config =
+        Config::read("insecure_no_auth = true\n[[upstream]]\nurl = \"http://engine:8000\"", &[]).unwrap();
+    assert_eq!(config.restore_fixed(&before).unwrap(), ["listen"]);
+    assert_eq!(config.layers.options(0, None, None).engine_errors, EngineErrors::Redact4xx);
 }
 
 #[test]

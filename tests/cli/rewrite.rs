@@ -138,7 +138,9 @@ fn every_capture_as_kept() {
         let kept = ["chat.sse", "chat.json", "completions.sse", "completions.json"].iter().find_map(read);
         let error = || read(&"error.json").unwrap().split_once('\n').unwrap().1.trim_end().to_owned();
         let kept = kept.unwrap_or_else(error);
-        let (_, got, told) = run_case(&fixture.case, &folder);
+        // What is kept has the engine's own words.
+        let options = serde_json::json!({"engine_errors": "pass"});
+        let (_, got, told) = run_case(&Case { options, ..fixture.case.clone() }, &folder);
         if got != kept {
             wrong.push(format!("{}: {told}\n  kept {kept}\n  got  {got}", fixture.case.name));
         }
@@ -193,6 +195,32 @@ fn without_a_request_it_was_a_plain_one() {
             && parsed.contains(r#"{"content":"b"}"#),
         "{parsed}"
     );
+}
+
+/// The text of an engine's error is that which clients of `serve` read.
+#[test]
+fn errors_have_the_text_that_clients_read() {
+    let input = r#"{"error":{"message":"Bad file /opt/vllm/worker.py of /models/m","code":500}}"#;
+    let folder = Folder::new("errors");
+    let request = folder.file("request.json", r#"{"model":"/models/m","messages":[]}"#);
+    let masked =
+        format!("internal error. The engine's own message is in the log, under request id req_{:032x}.", 1);
+    for (policy, expected) in [
+        ("auto", "Bad file … of /models/m"),
+        ("pass", "Bad file /opt/vllm/worker.py of /models/m"),
+        ("redact_4xx", masked.as_str()),
+    ] {
+        let set = format!("engine_errors={policy}");
+        let mut command =
+            rewrite(&["--status", "500", "--request", &request, "--ids", "counter", "--set", &set]);
+        let (code, out, told) = run(&mut command, input.as_bytes());
+        assert_eq!(code, 1, "{out} {told}");
+        assert!(out.contains(expected), "{policy}: {out}");
+        let stream = format!("data: {input}\n\n");
+        let mut command = rewrite(&["--request", &request, "--ids", "counter", "--set", &set]);
+        let (_, out, told) = run(&mut command, stream.as_bytes());
+        assert!(out.contains(expected), "{policy}: {out} {told}");
+    }
 }
 
 #[test]
@@ -378,6 +406,8 @@ fn messages_byte_for_byte() {
         assert_eq!(code, i32::from(is_error), "{}: {told}", case.name);
         if status == 200 {
             let body = if case.upstream == Api::Chat { without_signatures(&body) } else { body };
+            let request_id = format!("\"request_id\":\"req_{:032x}\"", 1);
+            let body = body.replace("\"request_id\":null", &request_id);
             assert_eq!(got, body, "{}", case.name);
         } else {
             assert!(got.starts_with(r#"{"type":"error","error":{"type":""#), "{}: {got}", case.name);

@@ -244,6 +244,8 @@ impl Rewrite {
             options = config::set(&options, assignment)
                 .map_err(|(path, why)| CommandFailure::usage(format!("{path}: {why}")))?;
         }
+        // As of serve without a configuration: it listens on this machine alone, without keys.
+        options.engine_errors = options.engine_errors.resolved(true);
         Ok(Route { identity, options: Arc::new(options), ..route })
     }
 }
@@ -252,16 +254,16 @@ impl Rewrite {
 /// first number.
 fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, CommandFailure> {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let now = now.unwrap_or_else(clock);
-    match ids {
-        Ids::Counter => Ok(Stamp { id: AnswerId(1), now, seed: 1, ..Stamp::default() }),
+    let (id, seed) = match ids {
+        Ids::Counter => (AnswerId(1), 1),
         Ids::Random => {
             let chance = || Ok((getrandom::u64()?, getrandom::u64()?, getrandom::u64()?));
             let (high, low, seed) = chance().map_err(|error: getrandom::Error| {
                 CommandFailure::environment(format_args!("no random numbers: {error}"))
             })?;
-            let id = AnswerId(u128::from(high) << 64 | u128::from(low));
-            Ok(Stamp { id, now, seed, ..Stamp::default() })
+            (AnswerId(u128::from(high) << 64 | u128::from(low)), seed)
         }
-    }
+    };
+    let request_id = Some(format!("req_{id}").into());
+    Ok(Stamp { id, now: now.unwrap_or_else(clock), seed, request_id })
 }

@@ -1,6 +1,7 @@
 //! Disclosure of an engine's error: clients get its class and the request id, and its text only where that reveals
 //! nothing of the engine's host. The log has everything but the content of the request.
 
+use crate::clients::keys::entry;
 use crate::sim::{
     Answer, Attempt, Engine, KEY, PATIENCE, PROMPT, Request, Script, Setup, Socket, World, until,
 };
@@ -8,6 +9,9 @@ use serde_json::Value;
 
 /// Error text that reveals details of the engine's host.
 const TRACE: &str = "CUDA error at /opt/vllm/worker.py:77 on 10.1.2.3:5557";
+
+/// The same without them.
+const REDACTED: &str = "CUDA error at … on …";
 
 /// First of the sentences that clients get instead.
 const INTERNAL: &str = "Server error: the upstream engine reported an internal error.";
@@ -17,6 +21,11 @@ fn error(message: &str) -> String {
         r#"{{"error":{{"message":{},"type":"InternalServerError","code":500}}}}"#,
         serde_json::to_string(message).unwrap()
     )
+}
+
+/// Returns a setup in which clients read no text of a 5xx status, as those of another machine.
+fn masking() -> Setup {
+    Setup::new().allow_errors().set("engine_errors=redact_4xx")
 }
 
 /// Starts an engine that fails on every route with this message.
@@ -56,7 +65,7 @@ async fn line(world: &World, request_id: &str) -> Value {
 #[tokio::test]
 async fn failures_of_an_engine_are_told_by_their_class_and_the_log_has_the_rest() {
     let engine = failing_engine("500 Internal Server Error", &format!("{TRACE}: {PROMPT}")).await;
-    let world = World::start(engine, Setup::new().allow_errors()).await;
+    let world = World::start(engine, masking()).await;
     for (what, request) in requests() {
         let answer = world.ask(&request).await;
         let (message, id) = refusal(&answer);
@@ -88,7 +97,9 @@ async fn an_operator_decides_how_much_of_an_engines_text_clients_read() {
         ("auto", "400 Bad Request", refused.as_str(), hidden.as_str()),
         ("pass", "400 Bad Request", &refused, &refused),
         ("mask", "400 Bad Request", &refused, class),
-        ("auto", "503 Service Unavailable", TRACE, "The upstream engine is overloaded."),
+        ("redact_4xx", "400 Bad Request", &refused, &hidden),
+        ("redact", "503 Service Unavailable", TRACE, REDACTED),
+        ("redact_4xx", "503 Service Unavailable", TRACE, "The upstream engine is overloaded."),
         ("pass", "503 Service Unavailable", TRACE, TRACE),
         ("mask", "503 Service Unavailable", TRACE, "The upstream engine is overloaded."),
     ] {
@@ -107,12 +118,42 @@ async fn an_operator_decides_how_much_of_an_engines_text_clients_read() {
     }
 }
 
+/// With `auto`, only clients of the same machine, which need no key, read what an engine says of its own failures.
+#[tokio::test]
+async fn clients_of_the_same_machine_read_the_engines_text() {
+    let with_key = Setup::new().allow_errors().config(&entry(KEY, ""));
+    for (setup, expected) in [(Setup::new().allow_errors(), REDACTED), (with_key, INTERNAL)] {
+        let world = World::start(failing_engine("500 Internal Server Error", TRACE).await, setup).await;
+        for (what, request) in requests() {
+            let told = world.ask(&request).await.fault().message;
+            assert!(told.starts_with(expected), "{what}: {told}");
+            assert!(!told.contains("/opt/vllm") && !told.contains("10.1.2.3"), "{what}: {told}");
+        }
+        world.end().await;
+    }
+}
+
+/// SGLang appends a line of its source to each validation error.
+#[tokio::test]
+async fn the_text_before_a_line_of_source_stays() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/sglang/error-bad-json/upstream.json");
+    let body = std::fs::read_to_string(path).unwrap();
+    let engine = Engine::script(Script::new().json("400 Bad Request", &body)).await;
+    let world = World::start(engine, Setup::new().allow_errors()).await;
+    let (message, id) = refusal(&world.ask(&requests()[1].1).await);
+    let expected = format!(
+        "1 validation error:\n  {{'type': 'json_invalid', 'loc': ('body', 35), 'msg': 'JSON decode error', 'input': {{}}, 'ctx': {{'error': 'Expecting value'}}}}\nThe rest of the engine's message is in the log, under request id {id}."
+    );
+    assert_eq!(message, expected);
+    world.end().await;
+}
+
 /// The same rules apply in a stream that has begun, where the error is the last frame, and in the events of a
 /// response.
 #[tokio::test]
 async fn errors_in_a_stream_are_told_by_their_class() {
     let begun = |_: &Attempt| Script::new().head_sse().role().text("a").ev(&error(TRACE)).end();
-    let world = World::start(Engine::answering(begun).await, Setup::new().allow_errors()).await;
+    let world = World::start(Engine::answering(begun).await, masking()).await;
     for (what, request) in [&requests()[0], &requests()[3]] {
         let answer = world.ask(request).await;
         let id = answer.head.header("x-request-id").unwrap().to_owned();
@@ -130,7 +171,7 @@ async fn errors_in_a_stream_are_told_by_their_class() {
 #[tokio::test]
 async fn errors_on_a_websocket_are_told_by_their_class() {
     let engine = failing_engine("500 Internal Server Error", TRACE).await;
-    let world = World::start(engine, Setup::new().allow_errors()).await;
+    let world = World::start(engine, masking()).await;
     let mut socket = Socket::open(world.proxy()).await;
     socket.send(&crate::responses::socket::prompted("m", "")).await;
     let said = socket.text().await;
