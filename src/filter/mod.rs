@@ -459,9 +459,9 @@ impl<'t> Filter<'t> {
             Some(request) => {
                 let ask = self.read_request(request, |request| ChatRequest::recall(api, request))?;
                 // Such a request is sent once for each choice: this answer is for one of them.
-                let fans_out =
-                    plan::adapted(&ask, request, &order.route).is_ok_and(|adapted| adapted.fans_out());
-                plan::shape(&if fans_out { ask.one_of_several(0) } else { ask }, &order.route)
+                let adapted = plan::adapted(&ask, request, &order.route).unwrap_or_default();
+                let ask = if adapted.fans_out() { ask.one_of_several(0) } else { ask };
+                adapted.shape(plan::shape(&ask, &order.route))
             }
             None => Shape {
                 quirks: order.route.identity.engine.quirks,
@@ -493,8 +493,9 @@ impl<'t> Filter<'t> {
         let asked =
             self.read_request(request, |request| ResponsesRequest::recall(request, &route.options, way))?;
         let (_, shape, reply) = plan::response(&asked, route);
+        let adapted = plan::response_body(&asked, &ChatInputs::default(), route).unwrap_or_default();
         let stream = reply.stream;
-        let shape = Shape { client: api, upstream: api, ..shape };
+        let shape = Shape { client: api, upstream: api, ..adapted.shape(shape) };
         let encoder = Box::new(Response::new(reply, stamp));
         let rewriter = Rewriter::with_encoder(shape, stamp.clone(), encoder);
         Ok(Writer { rewriter, out: OutputBuffer::default(), stream })

@@ -21,7 +21,7 @@ use crate::engine::rule::{Change, RequestRule};
 use crate::request::fields::{self, Edits};
 use crate::request::messages::{EngineRequest, MessagesMode, MessagesRequest};
 use crate::request::responses::{Capabilities, ChatInputs, ResponsesMode, ResponsesRequest};
-use crate::request::{ChatRequest, EngineBody, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS};
+use crate::request::{ChatRequest, EngineBody, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, opens_thinking};
 use crate::wire::encode::{
     Calls, Message, MessageReply, NameMeaning, Reply, Sealing, StopRules, StreamForm, ThinkingDisplay,
 };
@@ -134,8 +134,18 @@ impl AdaptedBody {
         self.rules.iter().filter_map(|rule| Fallback::of_rule(rule)).collect()
     }
 
-    /// Returns the names of the applied rules, as logs and the answer's shape show them.
-    pub fn names(&self) -> Vec<&'static str> {
+    /// Returns the shape of the answer to this body: `shape`, that of the client's request, with the changes of the
+    /// request that the answer shows.
+    #[must_use]
+    pub fn shape(&self, shape: Shape) -> Shape {
+        let is_continued =
+            self.rules.iter().any(|rule| matches!(rule.change, Change::ContinueMessage { .. }));
+        let continues_text = shape.continues_text || is_continued && !opens_thinking(&self.body.joined());
+        Shape { adapted: self.names(), continues_text, ..shape }
+    }
+
+    /// Returns the names of the applied rules, as logs show them.
+    fn names(&self) -> Vec<&'static str> {
         self.rules.iter().map(|rule| rule.name).collect()
     }
 }
@@ -149,7 +159,7 @@ pub fn plan(ask: &ChatRequest, body: &Bytes, route: &Route) -> Result<Plan, Fail
     ask.check_unknown(route.options.request_unknown)?;
     let script = script(ask, route);
     let adapted = upstream_body(ask, body, route, script.as_deref())?;
-    let shape = Shape { adapted: adapted.names(), ..shape_of(ask, route, script) };
+    let shape = adapted.shape(shape_of(ask, route, script));
     let others = if adapted.fans_out() { others(ask, body, &adapted, route)? } else { Vec::new() };
     let fallbacks = adapted.fallbacks();
     let is_unknown = !route.identity.engine.is_known();
@@ -222,6 +232,7 @@ fn shape_of(ask: &ChatRequest, route: &Route, script: Option<Arc<TextFormat>>) -
         one_call: ask.legacy_functions
             || ask.one_call && route.identity.requests().any(|rule| matches!(rule.change, Change::OneCall)),
         is_constrained: ask.constrained,
+        continues_text: ask.continues_text && !ask.is_gpt_oss(),
         thinking_is_off: ask.reasons == Some(false) && !ask.is_gpt_oss(),
         functions: Tools::names_in(ask.offer().tools),
         custom_tools: ask.custom_tools.clone(),

@@ -158,6 +158,8 @@ pub struct ChatRequest {
     /// True if the client wants no reasoning (`include_reasoning`, a field of vLLM, whose streams ignore it in
     /// every captured version).
     pub hides_reasoning: bool,
+    /// True if the client asks the engine to go on with the text of the last message (`continue_final_message`).
+    pub(crate) continues_text: bool,
     /// True if the output is constrained to a format.
     pub(crate) constrained: bool,
     /// True if `model` replaces the name in the body, or supplies a missing one.
@@ -217,6 +219,7 @@ impl ChatRequest {
             reasons: None,
             reasoning_budget: None,
             hides_reasoning: false,
+            continues_text: false,
             constrained: false,
             overrides_model: false,
             places: TextSpans::default(),
@@ -328,6 +331,8 @@ impl ChatRequest {
             of_template.or_else(|| thinks(field))
         };
         ask.reasons = if is_off { Some(false) } else { told() };
+        ask.continues_text = field("continue_final_message") == Some("true")
+            && !field("messages").is_some_and(|messages| opens_thinking(messages.as_bytes()));
         let is_said = |key: &&str| field(key).is_some_and(|json| json != "null");
         ask.constrained = field("response_format").is_some_and(OutputConstraints::is_format)
             || CONSTRAINTS.iter().any(is_said);
@@ -457,6 +462,12 @@ impl ChatRequest {
             edits.replace(at.start..at.start + 1, format!("{{\"include_usage\":true{comma}"));
         }
     }
+}
+
+/// Returns true if the messages, as JSON, end within a block of thinking: what continues it is no text.
+pub(crate) fn opens_thinking(messages: &[u8]) -> bool {
+    let last = |tag: &str| memchr::memmem::rfind(messages, tag.as_bytes());
+    last("<think>") > last("</think>")
 }
 
 #[cfg(test)]

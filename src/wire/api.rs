@@ -92,6 +92,8 @@ pub struct Shape {
     pub one_call: bool,
     /// True if the request asks for an answer in a format, such as a JSON schema.
     pub is_constrained: bool,
+    /// True if the answer continues the text of the last message, so that none of it is reasoning.
+    pub continues_text: bool,
     /// True if the request has switched thinking off, for a model that has such a switch.
     pub thinking_is_off: bool,
     /// Names of the functions that a chat request offers; empty if there are none, or if they are not known.
@@ -137,6 +139,7 @@ impl Shape {
             forced_function: None,
             one_call: false,
             is_constrained: false,
+            continues_text: false,
             thinking_is_off: false,
             functions: Vec::new(),
             custom_tools: Vec::new(),

@@ -184,11 +184,15 @@ proptest! {
     fn random_streams(
         case in slow::random::case(),
         promotes in proptest::bool::weighted(0.25),
+        continues in proptest::bool::weighted(0.1),
         repair in proptest::sample::select(vec!["off", "off", "tail", "json"]),
     ) {
         let mut case = case;
         case.options["repair_arguments"] = repair.into();
         case.options["promote_reasoning"] = promotes.into();
+        if continues {
+            case.request["continue_final_message"] = true.into();
+        }
         if let Err(difference) = both(&library_case(&case)) {
             return Err(TestCaseError::fail(difference));
         }

@@ -40,10 +40,9 @@ impl RequestContext {
         let mut reader = None;
         let request = |to: &AttemptTarget<'_>| {
             let route = sender.route(to, &asked.model);
-            let (path, mut shape, reply) = plan::response(&asked, &route);
+            let (path, shape, reply) = plan::response(&asked, &route);
             let adapted = history.body(&asked, &tenant, &app.store_handle.keys(), &route, 0)?;
-            shape.adapted = adapted.names();
-            reader = Some((shape, reply));
+            reader = Some((adapted.shape(shape), reply));
             Ok(sender.outgoing(to, "POST", path, adapted.body))
         };
         let answer =

@@ -12,7 +12,7 @@ use super::submit_outputs;
 use super::tool_outputs::ToolOutputStore;
 use super::truncation::TruncatableRequest;
 use crate::auth::Caller;
-use crate::plan::{self, AdaptedBody, Route};
+use crate::plan::{self, Route};
 use crate::request::responses::outputs::{self as given, Output, PendingCall};
 use crate::server::App;
 use crate::server::admit::body::Body;
@@ -385,13 +385,13 @@ impl WaitingStream {
         record.model = Arc::clone(&self.model);
         record.served = continuation.served.clone();
         let route = continuation.route();
-        let (path, mut shape, _) = plan::response(&continuation.truncatable.asked, &route);
+        let (path, shape, _) = plan::response(&continuation.truncatable.asked, &route);
         let body = continuation.truncatable.body(&route, 0);
         let failed = body.as_ref().err().cloned();
-        shape.adapted = body.as_ref().map(AdaptedBody::names).unwrap_or_default();
-        let fallbacks = body.as_ref().map(AdaptedBody::fallbacks).unwrap_or_default();
+        let body = body.unwrap_or_default();
+        let (shape, fallbacks) = (body.shape(shape), body.fallbacks());
         let to = AttemptTarget::first(&continuation.upstream, &continuation.model);
-        let request = continuation.sender.outgoing(&to, "POST", path, body.unwrap_or_default().body);
+        let request = continuation.sender.outgoing(&to, "POST", path, body.body);
         let mut request = request.rewritten_by(&route);
         request.accept = HeaderValue::from_static("text/event-stream");
         // A new stamp, so that the ids generated for this part differ from those of the earlier ones.

@@ -37,12 +37,12 @@ impl UpstreamRequest for PreparedRequest {
         reply.stream |= self.background;
         reply.form = self.form;
         let adapted = self.truncatable.body(&route, 0)?;
-        let (names, fallbacks) = (adapted.names(), adapted.fallbacks());
+        let shape = Shape { stream: reply.stream, ..adapted.shape(shape) };
+        let fallbacks = adapted.fallbacks();
         let mut request = self.sender.outgoing(to, "POST", path, adapted.body).rewritten_by(&route);
         if reply.stream {
             request.accept = HeaderValue::from_static("text/event-stream");
         }
-        let shape = Shape { stream: reply.stream, adapted: names, ..shape };
         let mut encoder = Box::new(Encoder::new(reply, &self.stamp));
         if self.queued {
             encoder.queue(&mut OutputBuffer::default());

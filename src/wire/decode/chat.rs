@@ -77,6 +77,11 @@ pub(super) fn pieces<'a>(
     emitter.attach_delta_riders(delta);
     let content = delta.content.and_then(Text::of).or_else(|| parts.text());
     let reasoning = delta.reasoning_text_of(&parts, emitter)?;
+    let continues = emitter.reading.continues_text;
+    let (continued, reasoning) = if continues { (reasoning, None) } else { (None, reasoning) };
+    if continued.is_some() {
+        emitter.to.count_rule(Rule::ReasoningPromoted);
+    }
     let may_promote = may_promote && delta.has_only_text();
     let promotes = emitter.reading.promote_reasoning;
     let is_alone = may_promote && content.is_none_or(|text| text.is_empty());
@@ -93,8 +98,11 @@ pub(super) fn pieces<'a>(
             emitter.emit_text(reasoning.filter(|_| !hides), event::Delta::Reasoning)
         }
     }
+    emitter.emit_text(continued, event::Delta::Content);
     match promoted.or(content) {
-        Some(content) if content.is_empty() && whole => emitter.emit_part(PartName::EmptyContent, None),
+        Some(content) if content.is_empty() && whole && continued.is_none() => {
+            emitter.emit_part(PartName::EmptyContent, None)
+        }
         content => emitter.emit_text(content, event::Delta::Content),
     }
     emitter.emit_text(delta.refusal, event::Delta::Refusal);

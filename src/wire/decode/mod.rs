@@ -69,6 +69,8 @@ pub struct ReadOptions {
     /// Which reasoning becomes the text of an answer that has no other text and stopped by itself. Applies to
     /// whole answers only: a stream has sent its reasoning before that is known.
     pub promote_reasoning: PromoteReasoning,
+    /// True if the answer continues a text: a parser of the engine that files it as reasoning is wrong.
+    pub continues_text: bool,
     /// True if the request has switched thinking off, so that an answer that is nothing but reasoning is text.
     pub unthinking: bool,
     /// True if the client's dialect reports the engine's rate limits. Engines send them after the terminal event of
@@ -84,6 +86,8 @@ impl ReadOptions {
             continuous_usage: shape.has_continuous_usage(),
             keep_null: shape.options.unknown_fields == UnknownFields::InPlace,
             hide_reasoning: shape.hide_reasoning,
+            continues_text: shape.continues_text
+                && shape.options.promote_reasoning != PromoteReasoning::Never,
             unthinking: shape.thinking_is_off
                 && shape.upstream == Api::Chat
                 && !shape.logprobs

@@ -89,6 +89,8 @@ pub(super) struct Parsing {
     items: bool,
     /// True if reasoning text is dropped.
     hide_reasoning: bool,
+    /// True if the text continues an answer, so that no block of reasoning is open.
+    continues_text: bool,
     /// True if an end of stream without a finish reason counts as a finish (option `missing_finish`).
     supplies_finish: bool,
     /// True if the answer is one JSON body instead of a stream.
@@ -181,6 +183,7 @@ impl Parsing {
             max_choices: shape.choices as usize,
             items,
             hide_reasoning: shape.hide_reasoning,
+            continues_text: shape.continues_text,
             supplies_finish: shape.options.missing_finish == MissingFinish::Stop,
             whole: false,
             found: UnparsedKinds::default(),
@@ -305,8 +308,16 @@ impl Parsing {
     /// requested.
     fn reader(&mut self, choice: usize) -> Option<&mut Reader> {
         if choice < self.max_choices && choice >= self.choices.len() {
-            let Self { script, items, .. } = self;
-            let new = || Choice { reader: script.reader(*items), calls: FoundCalls::default() };
+            let Self { script, items, continues_text, .. } = self;
+            let new = || {
+                let mut reader = script.reader(*items);
+                if *continues_text
+                    && let Reader::Text(text) | Reader::Undecided(Undecided { text, .. }) = &mut reader
+                {
+                    text.expect_answer();
+                }
+                Choice { reader, calls: FoundCalls::default() }
+            };
             self.choices.resize_with(choice + 1, new);
         }
         self.existing_reader(choice)

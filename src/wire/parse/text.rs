@@ -19,6 +19,13 @@ impl TextParser {
         Self { think, wrapper, calls }
     }
 
+    /// Announces that the text continues an answer, so that no block of reasoning is open.
+    pub(super) fn expect_answer(&mut self) {
+        if let Some(think) = &mut self.think {
+            think.expect_answer();
+        }
+    }
+
     /// Announces that the next text is the model's entire output and that generation ended by itself.
     pub(super) fn expect_only_text(&mut self) {
         if let Some(think) = &mut self.think {

@@ -92,6 +92,11 @@ impl Think {
         Self { is_guess: assumed, ..self }
     }
 
+    /// Announces that the text continues an answer, so that no block is open.
+    pub(super) fn expect_answer(&mut self) {
+        self.state = ThinkState::After { blank: false };
+    }
+
     /// Announces that the next text is the model's entire output and that generation ended by itself.
     pub(super) fn only_text(&mut self) {
         self.only_text = true;

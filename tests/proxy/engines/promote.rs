@@ -11,6 +11,9 @@ const SGLANG: &str = include_str!("../../../fixtures/sglang/text-as-reasoning-wh
 const VLLM_STREAM: &str = include_str!("../../../fixtures/vllm/text-as-reasoning/upstream.sse");
 const SGLANG_STREAM: &str = include_str!("../../../fixtures/sglang/text-as-reasoning/upstream.sse");
 
+const CONTINUED: &str = include_str!("../../../fixtures/sglang/continued-whole/upstream.json");
+const CONTINUED_STREAM: &str = include_str!("../../../fixtures/sglang/continued/upstream.sse");
+
 /// Starts samewire in front of an engine with this one answer.
 async fn behind(answer: &str, promotes: bool) -> World {
     let setup = Setup::new().set(&format!("promote_reasoning={promotes}"));
@@ -226,4 +229,43 @@ async fn an_engines_own_response_is_read_the_same() {
         }
         world.end().await;
     }
+}
+
+/// What continues the text of a prefilled message is text. SGLang's parser takes the beginning of its answer for
+/// thinking, and samewire asks it to continue.
+#[tokio::test]
+async fn what_continues_a_text_is_text() {
+    let engine = Engine::answering(|attempt| match attempt.text().contains("\"stream\":true") {
+        true => Script::new().head_sse().chunk(CONTINUED_STREAM).end(),
+        false => Script::new().json("200 OK", CONTINUED),
+    });
+    let world = World::start_as(engine.await, "sglang", Setup::new()).await;
+    let body = |prefill: &str, more: &str| {
+        let messages =
+            json!([{"role": "user", "content": "think"}, {"role": "assistant", "content": prefill}]);
+        format!(r#"{{"model":"tiny-qwen3","max_tokens":30,"messages":{messages}{more}}}"#)
+    };
+    let chat = |prefill: &str, more: &str| Request::post("/v1/chat/completions", body(prefill, more));
+    let whole = object(&world.ask(&chat("The answer", "")).await);
+    let expected = json!({"role": "assistant", "content": " is 4.", "refusal": null, "annotations": []});
+    assert_eq!(whole["choices"][0]["message"], expected);
+    let streamed = world.ask(&chat("The answer", r#","stream":true"#)).await;
+    let text = streamed.text();
+    assert!(text.contains(r#""delta":{"content":" is"}"#) && !text.contains("reasoning"), "{text}");
+    let own = world.ask(&chat("The answer", r#","stream":true,"continue_final_message":true"#)).await;
+    assert!(own.text().contains(r#""delta":{"content":" is"}"#), "{}", own.text());
+    let message = object(&world.ask(&Request::post("/v1/messages", body("The answer", ""))).await);
+    assert_eq!(message["content"], json!([{"type": "text", "text": " is 4."}]));
+    let events = world.ask(&Request::post("/v1/messages", body("The answer", r#","stream":true"#))).await;
+    let events = events.text();
+    assert!(
+        events.contains(r#""type":"text_delta","text":" is""#) && !events.contains("thinking"),
+        "{events}"
+    );
+    // Thinking that is begun is continued as such.
+    for more in ["", r#","continue_final_message":true"#] {
+        let whole = object(&world.ask(&chat("<think>\nLet me see. The answer", more)).await);
+        assert_eq!(whole["choices"][0]["message"]["reasoning_content"], " is 4.", "{whole}");
+    }
+    world.end().await;
 }

@@ -203,7 +203,10 @@ fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) 
     }
     Ok(Choice {
         index: entry.index,
-        content: entry.content.clone(),
+        content: match entry.continued.as_str() {
+            "" => entry.content.clone(),
+            continued => Some(continued.to_owned() + entry.content.as_deref().unwrap_or_default()),
+        },
         reasoning: entry.reasoning.clone(),
         refusal: entry.refusal.clone(),
         annotations: entry.annotations.clone(),

@@ -28,6 +28,8 @@ pub struct Chunk {
 pub struct Entry {
     pub index: usize,
     pub reasoning: String,
+    /// Reasoning that continues the text of the last message, so that it is text (2.4).
+    pub continued: String,
     /// Content of a chat delta, or text of a completion; `None` if the member is absent.
     pub content: Option<String>,
     pub refusal: Option<String>,
@@ -92,6 +94,7 @@ impl Entry {
     pub fn has_delta(&self) -> bool {
         let some = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         !self.reasoning.is_empty()
+            || !self.continued.is_empty()
             || some(&self.content)
             || some(&self.refusal)
             || self.calls.iter().any(CallPiece::says_anything)
@@ -227,6 +230,10 @@ fn entry(case: &Case, choice: &Json) -> Option<Entry> {
         for place in ["delta", "message"] {
             if let Some(delta) = choice.get(place) {
                 read_delta(&mut entry, &delta)?;
+                let is_promoted = case.options["promote_reasoning"] != false;
+                if is_promoted && case.request["continue_final_message"] == true {
+                    entry.continued = std::mem::take(&mut entry.reasoning);
+                }
                 let known = [
                     "role",
                     "content",

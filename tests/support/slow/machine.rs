@@ -371,7 +371,7 @@ impl Machine<'_> {
     fn parts(&mut self, entry: Entry, riders: &mut Riders, extra: &mut Leftovers) {
         let at = entry.index;
         let function_call = entry.function_call.filter(FunctionCall::says_anything);
-        let texts = [entry.content.as_ref(), entry.refusal.as_ref()];
+        let texts = [entry.content.as_ref(), entry.refusal.as_ref(), Some(&entry.continued)];
         let hidden = option(self.case, "reasoning_field") == "none";
         if !entry.reasoning.is_empty() && !hidden || texts.into_iter().flatten().any(|text| !text.is_empty())
         {
@@ -379,6 +379,9 @@ impl Machine<'_> {
         }
         if !entry.reasoning.is_empty() && option(self.case, "reasoning_field") != "none" {
             self.push(at, Part::Reasoning(entry.reasoning), riders, extra);
+        }
+        if !entry.continued.is_empty() {
+            self.push(at, Part::Content(entry.continued), riders, extra);
         }
         if let Some(text) = entry.content.filter(|text| !text.is_empty()) {
             self.push(at, Part::Content(text), riders, extra);
