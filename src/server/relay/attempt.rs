@@ -193,7 +193,7 @@ impl Sender {
             let body = collected.unwrap_or_else(|(body, _)| body);
             let failure = Failure::of_answer(status, &body, own_key);
             let class = RetryClass::of_answer(status, &failure);
-            return Err(Error::from(failure).with_class(class));
+            return Err(Error::from(name_missing_route(failure, status, request)).with_class(class));
         }
         let body = collected.map_err(|(body, _)| match body.len() < limit {
             true => Error::from(Fault::Incomplete).with_class(RetryClass::MaybeProcessed),
@@ -357,6 +357,17 @@ pub(in crate::server) fn outcome(
             failure.map(|failure| if failure.status >= 500 { Outcome::Bad } else { Outcome::Refused })
         }
     }
+}
+
+/// Names the route in the failure if the engine does not have it.
+pub(in crate::server) fn name_missing_route(failure: Failure, status: u16, outgoing: &Outgoing) -> Failure {
+    let is_plain = failure.fault == Fault::InvalidResponse || failure.original() == "Not Found";
+    if status != 404 || !is_plain {
+        return failure;
+    }
+    let path = outgoing.path.split('?').next().unwrap_or_default();
+    let message = format!("The upstream engine does not serve {} {path}.", outgoing.method);
+    Failure::from(Fault::NotFound).with_message(message)
 }
 
 /// Reports the outcome of an exchange to the upstream's health tracking. Rejected credentials or a wrong model

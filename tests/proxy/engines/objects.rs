@@ -94,3 +94,23 @@ async fn a_list_does_not_wait_for_the_one_that_hangs() {
     assert_eq!((one.head.status, one.text()), (200, both.text()));
     world.end().await;
 }
+
+/// Both Rust front ends lack the route, and say so with an empty 404.
+#[tokio::test]
+async fn an_engine_without_embeddings_is_named() {
+    for script in [
+        Script::new().raw("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"),
+        Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#),
+    ] {
+        let world = fleet(vec![script.clone(), script], "").await;
+        for _ in 0..5 {
+            let answer = embedded(&world).await;
+            assert_eq!(answer.failure(), (404, "invalid_request_error".into(), None));
+            assert_eq!(answer.fault().message, "The upstream engine does not serve POST /v1/embeddings.");
+        }
+        assert_eq!(world.attempt_counts().iter().sum::<usize>(), 5);
+        world.samewire.finished(5).await;
+        assert_eq!(world.samewire.count_logged("ejected"), 0);
+        world.end().await;
+    }
+}

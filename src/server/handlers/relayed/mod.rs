@@ -18,7 +18,7 @@ use crate::server::admit::browsers::single_value;
 use crate::server::admit::budget::BudgetShare;
 use crate::server::admit::headers::{self, Success};
 use crate::server::context::RequestContext;
-use crate::server::relay::attempt::{AttemptTarget, Sender, report_outcome};
+use crate::server::relay::attempt::{AttemptTarget, Sender, name_missing_route, report_outcome};
 use crate::server::relay::selection::UpstreamSelection;
 use crate::upstream::{Outgoing, Read, Upload, Upstream};
 use crate::wire::fault::{Failure, Fault};
@@ -394,17 +394,6 @@ async fn silence(patience: Duration, progress: Option<&Progress>) {
             _ => return,
         }
     }
-}
-
-/// Names the route in the failure if the engine does not have it.
-fn name_missing_route(failure: Failure, status: u16, outgoing: &Outgoing) -> Failure {
-    let is_plain = failure.fault == Fault::InvalidResponse || failure.original() == "Not Found";
-    if status != 404 || !is_plain {
-        return failure;
-    }
-    let path = outgoing.path.split('?').next().unwrap_or_default();
-    let message = format!("The upstream engine does not serve {} {path}.", outgoing.method);
-    Failure::from(Fault::NotFound).with_message(message)
 }
 
 /// Returns the query for the engine, with its question mark; `api-version` is left out on Azure's routes.
