@@ -474,20 +474,39 @@ async fn a_refusal_with_500_is_the_requests_fault() {
         "Jinja Exception: No user query found in messages.",
         "Conversation roles must alternate user/assistant/user/assistant/...",
         "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
-        "tool parsing is disabled by frontend configuration",
+        "audio input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+        "failed to submit chat request: tool parsing is disabled by frontend configuration",
+        "The model does not support image inputs",
     ] {
         let refusing = |_: &Attempt| as_llamacpp(message);
         let engines = vec![Engine::answering(refusing).await, Engine::answering(refusing).await];
-        let world = World::fleet(engines, Setup::new(), &[]).await;
+        let world = World::fleet(engines, Setup::new().set("engine_errors=redact_4xx"), &[]).await;
         world.wait_until_up().await;
-        for number in 1..=12 {
-            let answer = world.ask(&chat(number % 2 == 0, &json!([{"role": "user", "content": "a"}]))).await;
-            let fault = answer.fault();
-            assert_eq!((answer.head.status, attempts(&answer)), (400, Some("1")));
-            assert!(fault.message.contains(message), "{}", fault.message);
+        let mut asked = 0;
+        for stream in [false, true] {
+            let turn = json!([{"role": "user", "content": "a"}]);
+            let message_of = json!({"model": "m", "max_tokens": 9, "stream": stream, "messages": turn});
+            let response = json!({"model": "m", "stream": stream, "input": "a"});
+            for request in [
+                chat(stream, &turn),
+                Request::post("/v1/messages", message_of.to_string()),
+                Request::post("/v1/responses", response.to_string()),
+            ] {
+                for _ in 0..5 {
+                    let answer = world.ask(&request).await;
+                    assert_eq!(
+                        (answer.head.status, attempts(&answer)),
+                        (400, Some("1")),
+                        "{}",
+                        answer.text()
+                    );
+                    assert!(answer.text().contains(message), "{}", answer.text());
+                    asked += 1;
+                }
+            }
         }
-        world.samewire.finished(12).await;
-        assert_eq!(world.attempt_counts().iter().sum::<usize>(), 12);
+        world.samewire.finished(asked).await;
+        assert_eq!(world.attempt_counts().iter().sum::<usize>(), asked);
         assert_eq!(world.samewire.count_logged("ejected"), 0);
         world.end().await;
     }
