@@ -240,10 +240,17 @@ fn shape_of(ask: &ChatRequest, route: &Route, script: Option<Arc<TextFormat>>) -
         max_event_bytes: route.max_event_bytes,
         quirks: route.identity.engine.quirks,
         models: route.models.clone(),
-        script,
+        script: script.or_else(|| cut_header(ask)),
         hide_reasoning: ask.hides_reasoning || plain.hide_reasoning,
         ..plain
     }
+}
+
+/// Returns the script for an answer of gpt-oss with a limit of two tokens: it ends within its header, which vLLM's parser
+/// leaves in the text (engines A.1.5).
+fn cut_header(ask: &ChatRequest) -> Option<Arc<TextFormat>> {
+    let is_cut = ask.is_gpt_oss() && ask.limit.is_some_and(|limit| limit <= 2);
+    is_cut.then(|| Arc::new(TextFormat::gpt_oss()))
 }
 
 /// Returns the script that parses reasoning and calls out of the text, or `None` if the engine leaves none there.

@@ -137,6 +137,11 @@ impl TextFormat {
         })
     }
 
+    /// Returns the description of an answer of gpt-oss.
+    pub fn gpt_oss() -> Self {
+        Self::harmony(None, None)
+    }
+
     /// Returns the description of a Harmony answer (gpt-oss).
     fn harmony(found: Option<&'static Family>, left: Option<&'static Family>) -> Self {
         Self { harmony: true, special: true, guessed_family: found, refused_family: left, ..Self::default() }

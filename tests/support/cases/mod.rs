@@ -205,9 +205,11 @@ impl Case {
         self.request["parallel_tool_calls"] == false
     }
 
-    /// Returns true if an option turns text into reasoning or tool calls.
+    /// Returns true if an option, or a limit that cuts the header of gpt-oss, turns text into something else.
     pub fn parses_text(&self) -> bool {
-        ["harmony", "think", "parser"].iter().any(|option| self.options.get(option).is_some())
+        let is_gpt_oss = self.request["model"].as_str().is_some_and(|model| model.contains("gpt-oss"));
+        let is_cut = is_gpt_oss && self.request["max_tokens"].as_u64().is_some_and(|limit| limit <= 2);
+        is_cut || ["harmony", "think", "parser"].iter().any(|option| self.options.get(option).is_some())
     }
 
     pub fn streams(&self) -> bool {
