@@ -77,8 +77,8 @@ const MODELS: usize = 256;
 struct ListedModels {
     /// Listed names, in the engine's order.
     names: Vec<Arc<str>>,
-    /// Context lengths of these models in tokens, as far as the engine gives them.
-    context_lengths: Vec<Option<u64>>,
+    /// These models, as they were listed.
+    models: Vec<Model>,
     /// Names that a request without a model can mean: adapters and further names of the same weights are left out.
     main: Vec<Arc<str>>,
 }
@@ -452,8 +452,8 @@ impl Upstream {
         let main = names.iter().zip(models::are_main(&models)).filter(|(_, is_main)| *is_main);
         let main = main.map(|(name, _)| Arc::clone(name)).collect();
         let same = names == before;
-        let context_lengths = models.iter().map(|model| model.context_length).collect();
-        *known = Some(ListedModels { names, context_lengths, main });
+        let models = models.into_iter().cloned().collect();
+        *known = Some(ListedModels { names, models, main });
         drop(known);
         if is_first || !same {
             self.pool.note_new_list();
@@ -467,9 +467,12 @@ impl Upstream {
     /// given it.
     fn context_length(&self, model: &str) -> Option<u64> {
         let listed = self.listed.read();
-        let ListedModels { names, context_lengths, .. } = listed.as_ref()?;
-        let at = names.iter().position(|name| &**name == model)?;
-        context_lengths.get(at).copied().flatten()
+        listed.as_ref()?.models.iter().find(|listed| listed.id == model)?.context_length
+    }
+
+    /// Returns the models that the engine has listed last; `None` if no list has been read.
+    pub fn known_models(&self) -> Option<Vec<Model>> {
+        self.listed.read().as_ref().map(|listed| listed.models.clone())
     }
 
     /// Stores a list of models that the engine has sent to a client, if there is none yet: probes may lack the key

@@ -23,8 +23,12 @@ use std::time::Duration;
 
 /// Limit for an engine's list of models, in bytes.
 const MAX_LIST_BYTES: usize = 1 << 20;
-/// Time limit for one upstream of several, so that an engine that hangs does not delay the models of the others.
-const TIME_PER_UPSTREAM: Duration = Duration::from_secs(5);
+/// Time limit for an upstream of which no list is known, so that an engine that hangs does not delay the models of the
+/// others.
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same for an upstream whose list a probe has read: that list is the answer then. Engines answer late while they
+/// read a long prompt.
+const KNOWN_LIST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Answers a request for the list of models, or for one of them. Fails if no upstream answers, or if there is no
 /// such model.
@@ -130,8 +134,7 @@ impl RequestContext {
         }
         let sender = self.sender(headers);
         let total = *self.app.config.timeouts.total_whole;
-        let time_limit = if upstreams.len() > 1 { total.min(TIME_PER_UPSTREAM) } else { total };
-        let requests = upstreams.iter().map(|upstream| request_list(&sender, upstream, time_limit));
+        let requests = upstreams.iter().map(|upstream| request_list(&sender, upstream, total));
         tokio::select! {
             lists = join_all(requests) => Ok(lists),
             () = self.app.cut() => Err(Fault::Draining.into()),
@@ -214,13 +217,18 @@ fn add_aliases(all: &mut Vec<Model>, pool: &Pool) {
 /// List of one upstream or its error, and the headers of its answer that are passed to the client.
 type ListAnswer = (Result<Vec<Model>, Error>, HeaderMap);
 
-/// Requests the list of one upstream.
-async fn request_list(sender: &Sender, upstream: &Arc<Upstream>, time_limit: Duration) -> ListAnswer {
+/// Requests the list of one upstream. `total`: time limit of any request. Returns the list that a probe has read where the
+/// engine does not answer in time.
+async fn request_list(sender: &Sender, upstream: &Arc<Upstream>, total: Duration) -> ListAnswer {
     let to = AttemptTarget::first(upstream, "");
     let request = sender.outgoing(&to, "GET", "/v1/models", Bytes::new());
     let exchange = sender.exchange(upstream, &request, MAX_LIST_BYTES);
-    let Ok(WholeExchange { result, passed, .. }) = tokio::time::timeout(time_limit, exchange).await else {
-        return (Err(Fault::Timeout.into()), HeaderMap::new());
+    let known = upstream.known_models();
+    let time_limit = if known.is_some() { KNOWN_LIST_TIMEOUT } else { LIST_TIMEOUT };
+    let Ok(WholeExchange { result, passed, .. }) =
+        tokio::time::timeout(total.min(time_limit), exchange).await
+    else {
+        return (known.ok_or_else(|| Fault::Timeout.into()), HeaderMap::new());
     };
     let read = |body: Bytes| models::read(&body).ok_or_else(|| Fault::InvalidResponse.into());
     (result.and_then(read), passed)

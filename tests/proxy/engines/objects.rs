@@ -84,7 +84,7 @@ async fn an_endless_object_is_asked_for_once() {
     world.end().await;
 }
 
-/// An engine that hangs does not keep the models of the others out of the list.
+/// An engine that hangs does not keep the models of the others out of the list, and is listed as the last probe saw it.
 #[tokio::test]
 async fn a_list_does_not_wait_for_the_one_that_hangs() {
     let world = fleet(vec![good(), good()], "").await;
@@ -92,6 +92,9 @@ async fn a_list_does_not_wait_for_the_one_that_hangs() {
     world.engine.set_models(Script::new().hang());
     let one = world.ask(&Request::get("/v1/models")).await;
     assert_eq!((one.head.status, one.text()), (200, both.text()));
+    world.others[0].set_models(Script::new().hang());
+    let none = world.ask(&Request::get("/v1/models")).await;
+    assert_eq!((none.head.status, none.text()), (200, both.text()));
     world.end().await;
 }
 
