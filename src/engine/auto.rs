@@ -1,7 +1,7 @@
 //! An engine that is unknown, or not identified yet: the union of all engines' rules, as far as they harm none.
 
 use super::rule::RequestRule;
-use super::{Detection, Engine, usual};
+use super::{Detection, Engine, TOKENIZE, usual};
 use crate::request::responses::Capabilities;
 use crate::wire::Quirks;
 
@@ -14,6 +14,7 @@ pub(super) const UNION: Engine = Engine {
     requests: &[usual::LIMITS, REQUESTS],
     takes: Capabilities::PLAIN,
     names_models: false,
+    counts_at: TOKENIZE,
     detection: Detection::NONE,
 };
 

@@ -1,6 +1,6 @@
 //! An engine that follows the API: no quirks are assumed, and only a doubled token limit is changed in requests.
 
-use super::{Detection, Engine, usual};
+use super::{Detection, Engine, TOKENIZE, usual};
 use crate::request::responses::Capabilities;
 use crate::wire::Quirks;
 
@@ -10,5 +10,6 @@ pub(super) static ENGINE: Engine = Engine {
     requests: &[usual::LIMITS],
     takes: Capabilities::SERVICE,
     names_models: false,
+    counts_at: TOKENIZE,
     detection: Detection::NONE,
 };

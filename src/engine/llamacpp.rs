@@ -38,6 +38,8 @@ pub(super) static ENGINE: Engine = Engine {
         },
         ..Detection::NONE
     },
+    // Its `/tokenize` takes only texts (engines G.11).
+    counts_at: "/v1/chat/completions/input_tokens",
     requests: &[usual::LIMITS, usual::TEXT_ALONE, usual::TOOLS, usual::MESSAGES, REASONING, usual::PARTS],
     ..UNION
 };

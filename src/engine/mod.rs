@@ -29,6 +29,9 @@ use crate::request::responses::Capabilities;
 use crate::wire::Quirks;
 use rule::RequestRule;
 
+/// Path under which vLLM counts the tokens of a chat (captures `other-tokenize-chat`, `other-tokenize`).
+pub const TOKENIZE: &str = "/tokenize";
+
 /// Engine: how one kind of server differs from the API, as data that the decoders, planner and prober read.
 #[derive(Debug)]
 pub struct Engine {
@@ -43,6 +46,8 @@ pub struct Engine {
     /// True if an answer's model name is always one from the engine's list or the requested one; other names are
     /// errors then.
     pub names_models: bool,
+    /// Path of the route that counts the tokens of a chat, whose body it takes.
+    pub counts_at: &'static str,
     /// Data by which the engine is recognised and reports its version and load.
     pub detection: Detection,
 }

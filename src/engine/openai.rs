@@ -14,7 +14,7 @@
 //! whatever engine is behind them, so it proves nothing.
 
 use super::rule::{Change, Constraint, RequestRule};
-use super::{Detection, Engine, Mark, usual};
+use super::{Detection, Engine, Mark, TOKENIZE, usual};
 use crate::request::responses::Capabilities;
 use crate::wire::Quirks;
 
@@ -26,6 +26,7 @@ pub(super) static ENGINE: Engine = Engine {
     // An alias for the latest version of a model is answered with that version's name, and Azure's list has no
     // deployments.
     names_models: false,
+    counts_at: TOKENIZE,
     detection: Detection {
         marks: &[
             Mark::sure(&[r#""prompt_filter_results":"#]),

@@ -17,7 +17,7 @@
 
 use super::identity::version;
 use super::rule::{Change, Constraint, RequestRule};
-use super::{Detection, Engine, Flags, InfoRoute, LoadForm, LoadRoute, Mark, Proof, usual};
+use super::{Detection, Engine, Flags, InfoRoute, LoadForm, LoadRoute, Mark, Proof, TOKENIZE, usual};
 use crate::request::responses::{Capabilities, NativeCapabilities, PriorityOrder};
 use crate::wire::Quirks;
 use std::time::Duration;
@@ -33,6 +33,7 @@ pub(super) static ENGINE: Engine = Engine {
         ..Capabilities::PLAIN
     },
     names_models: true,
+    counts_at: TOKENIZE,
     detection: Detection {
         owned_by: Some("sglang"),
         health: Detection::HEALTH,

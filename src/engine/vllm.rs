@@ -15,7 +15,8 @@
 use super::identity::version;
 use super::rule::{Change, Constraint, RequestRule};
 use super::{
-    Detection, Engine, Flags, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof, Versions, usual,
+    Detection, Engine, Flags, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof, TOKENIZE,
+    Versions, usual,
 };
 use crate::request::responses::{Capabilities, PriorityOrder};
 use crate::wire::Quirks;
@@ -32,6 +33,7 @@ pub(super) static ENGINE: Engine = Engine {
         ..Capabilities::PLAIN
     },
     names_models: true,
+    counts_at: TOKENIZE,
     detection: Detection {
         owned_by: Some("vllm"),
         health: Detection::HEALTH,

@@ -1,12 +1,44 @@
-//! Route `/tokenize` of engines, which counts the tokens of a chat with the engine's own tokenizer and template.
+//! Routes of engines that count the tokens of a chat with the engine's own tokenizer and template.
 //!
-//! Takes: what the route answers. Gives: the count, or that the engine has none. Never: estimates.
+//! Takes: the body of the chat, and what the route answers. Gives: the body for the route; the count, or that the engine
+//! has none. Never: estimates.
 
-use crate::json::{Raw, integer, object, read};
+use crate::engine::{Engine, TOKENIZE};
+use crate::json::{Raw, integer, object, raw_member, read};
+use crate::request::EngineBody;
+use crate::request::fields;
 use crate::wire::fault::{Failure, Fault};
 
-/// Path under which vLLM counts the tokens of a chat (captures `other-tokenize-chat`, `other-tokenize`).
-pub(super) const TOKENIZE: &str = "/tokenize";
+/// Returns the path and the body of the request that counts the tokens of this chat.
+pub(super) fn request(engine: &Engine, chat: EngineBody) -> (&'static str, EngineBody) {
+    let body = Some(&chat).filter(|_| engine.counts_at == TOKENIZE).and_then(effort_for_template);
+    (engine.counts_at, body.unwrap_or(chat))
+}
+
+/// Returns the body with the effort as a member of `chat_template_kwargs`, which vLLM's `/tokenize` takes; the effort
+/// itself it does not know. `None`: the chat has no effort. What the client has said to the template stays.
+fn effort_for_template(chat: &EngineBody) -> Option<EngineBody> {
+    let body = chat.joined();
+    let text = std::str::from_utf8(&body).ok()?;
+    let effort = raw_member(text, "reasoning_effort").filter(|effort| effort.get().starts_with('"'))?;
+    let said = raw_member(text, KWARGS).map_or("{}", Raw::get);
+    let mut members = said.strip_prefix('{')?.strip_suffix('}')?.trim().to_owned();
+    // As the chat does it (engines E.2).
+    let is_off = effort.get() == "\"none\"";
+    let switches = [("enable_thinking", "false"), ("thinking", "false")];
+    let switches = switches.into_iter().filter(|_| is_off);
+    for (key, value) in std::iter::once(("reasoning_effort", effort.get())).chain(switches) {
+        if raw_member(said, key).is_none() {
+            let comma = if members.is_empty() { "" } else { "," };
+            members.push_str(&format!("{comma}\"{key}\":{value}"));
+        }
+    }
+    let rest = fields::without(&body, KWARGS).unwrap_or_else(|| body.clone());
+    Some(fields::with_defaults(rest, &[(KWARGS.to_owned(), format!("{{{members}}}"))]).into())
+}
+
+/// Member of a chat with parameters of its template.
+const KWARGS: &str = "chat_template_kwargs";
 
 object! {
     /// Answer of a route that counts tokens, of which only the count is used: `/tokenize`, or that of Messages.

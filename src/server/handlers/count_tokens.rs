@@ -98,11 +98,11 @@ impl ParsedRequest {
     /// Returns the request on the engine's route that counts tokens.
     fn counting(&self, to: &AttemptTarget<'_>) -> Result<Outgoing, Failure> {
         let route = self.sender.route(to, &self.request.model);
-        let path = match &self.request.engine_request {
-            EngineRequest::Chat(_) => tokenize::TOKENIZE,
-            EngineRequest::Native { .. } => COUNT_TOKENS,
-        };
         let body = plan::message_body(&self.request, &route)?.body;
+        let (path, body) = match &self.request.engine_request {
+            EngineRequest::Chat(_) => tokenize::request(route.identity.engine, body),
+            EngineRequest::Native { .. } => (COUNT_TOKENS, body),
+        };
         Ok(self.sender.outgoing(to, "POST", path, body))
     }
 

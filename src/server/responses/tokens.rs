@@ -39,7 +39,8 @@ impl RequestContext {
         let request = |to: &AttemptTarget<'_>| {
             let route = Route { responses: ResponsesMode::Chat, ..sender.route(to, &asked.model) };
             let chat = history.body(&asked, &tenant, &app.store_handle.keys(), &route, 0)?;
-            Ok(sender.outgoing(to, "POST", tokenize::TOKENIZE, chat.body))
+            let (path, body) = tokenize::request(route.identity.engine, chat.body);
+            Ok(sender.outgoing(to, "POST", path, body))
         };
         let answer =
             self.request_object(&sender, &mut selection, answer_limit, request).await.map_err(map_failure)?;

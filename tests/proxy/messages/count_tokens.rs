@@ -215,3 +215,45 @@ async fn fault_u11_a_failed_count_is_tried_elsewhere() {
     assert_eq!(world.others[0].attempt_count(), 8);
     world.end().await;
 }
+
+/// vLLM's route does not know an effort: its template does.
+#[tokio::test]
+async fn efforts_are_counted_as_the_chat_has_them() {
+    let tokenize = json_of(json!({"count": 9}));
+    let world = World::start_as(engine(vec![("/tokenize", tokenize)]).await, "vllm", Setup::new()).await;
+    let mut asked = 0;
+    let mut kwargs = async |request: Request| {
+        let answer = world.ask(&request).await;
+        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        asked += 1;
+        sent(&world.engine, asked - 1)["chat_template_kwargs"].clone()
+    };
+    let counting = |more: &str| {
+        Request::post("/v1/responses/input_tokens", format!(r#"{{"model":"m","input":"a"{more}}}"#))
+    };
+    let thinking = json!({"output_config": {"effort": "low"}, "thinking": {"type": "adaptive"}});
+    assert_eq!(kwargs(ask(thinking)).await["reasoning_effort"], "low");
+    assert_eq!(
+        kwargs(counting(r#","reasoning":{"effort":"high"}"#)).await,
+        json!({"reasoning_effort": "high"})
+    );
+    let off = kwargs(counting(r#","reasoning":{"effort":"none"}"#)).await;
+    assert_eq!((&off["enable_thinking"], &off["reasoning_effort"]), (&json!(false), &json!("none")), "{off}");
+    assert_eq!(kwargs(counting("")).await, Value::Null);
+    world.end().await;
+}
+
+/// llama.cpp has routes of its own for it; its `/tokenize` takes texts alone.
+#[tokio::test]
+async fn llamacpp_counts_at_its_own_route() {
+    let route = "/v1/chat/completions/input_tokens";
+    let count = json_of(json!({"object": "response.input_tokens", "input_tokens": 21}));
+    let world = World::start_as(engine(vec![(route, count)]).await, "llamacpp", Setup::new()).await;
+    assert_eq!(counted(&world.ask(&ask(json!({}))).await), 21);
+    let responses = r#"{"model":"m","input":"a","reasoning":{"effort":"low"}}"#;
+    let answer = world.ask(&Request::post("/v1/responses/input_tokens", responses)).await;
+    assert_eq!(answer.text(), r#"{"object":"response.input_tokens","input_tokens":21}"#);
+    assert!(world.engine.attempts().iter().all(|attempt| attempt.target == route));
+    assert_eq!(sent(&world.engine, 1)["reasoning_effort"], "low");
+    world.end().await;
+}
