@@ -155,6 +155,10 @@ impl<'s> Routes<'s> {
                 server.evidence.push(place.path.to_owned());
                 server.identity = Some(Identity { version: told.version, ..identity });
                 server.parsers = told.parsers;
+                if told.http2 {
+                    let hint = format!("HTTP/2 in {} (http = \"2\" of the upstream uses it)", place.path);
+                    server.evidence.push(hint);
+                }
                 break;
             }
         }

@@ -90,12 +90,14 @@ pub struct InfoRoute {
     pub version: Option<&'static str>,
     /// Keys of the names of the reasoning parser and of the tool-call parser.
     pub parsers: Option<(&'static str, &'static str)>,
+    /// Key that is true if the server takes HTTP/2, too.
+    pub http2: Option<&'static str>,
 }
 
 impl InfoRoute {
     /// Creates a place with this path that proves nothing and reports nothing.
     pub const fn at(path: &'static str) -> Self {
-        Self { path, proof: None, version: None, parsers: None }
+        Self { path, proof: None, version: None, parsers: None, http2: None }
     }
 
     /// Returns true if the body has content that only this engine sends.
@@ -107,7 +109,7 @@ impl InfoRoute {
         }
     }
 
-    /// Reads version and parsers from the body; everything is absent if the body is not a JSON object.
+    /// Reads version, parsers and protocol from the body; everything is absent if the body is not a JSON object.
     pub fn read(&self, body: &[u8]) -> InfoReport {
         let Some(all) = members(body) else { return InfoReport::default() };
         let text =
@@ -115,6 +117,7 @@ impl InfoRoute {
         let version = text(self.version);
         InfoReport {
             says_version: version.is_some(),
+            http2: self.http2.and_then(|key| all.get(key)).is_some_and(|value| value.get() == "true"),
             version: version.and_then(|text| text.parse().ok()),
             parsers: self.parsers.map(|(reasoning, tools)| Parsers {
                 reasoning: text(Some(reasoning)).filter(|name| is_name(name)),
@@ -142,6 +145,8 @@ pub struct InfoReport {
     pub version: Option<Version>,
     /// Parsers in use, if this place reports them.
     pub parsers: Option<Parsers>,
+    /// True if the server says that it takes HTTP/2.
+    pub http2: bool,
 }
 
 /// Names of the parsers that an engine runs to split reasoning and tool calls from the model's text.
@@ -511,6 +516,16 @@ mod tests {
         }
         assert_eq!(owners.len(), 6);
         assert!(recognised("openai").is_none() && recognised("").is_none());
+    }
+
+    #[test]
+    fn a_server_says_whether_it_takes_http2() {
+        let [place, ..] = named("sglang").unwrap().detection.places else { panic!("a place") };
+        for (value, expected) in [("true", true), ("false", false), ("null", false), ("\"true\"", false)] {
+            let body = format!("{{\"version\":\"0.5.23\",\"enable_http2\":{value}}}");
+            assert_eq!(place.read(body.as_bytes()).http2, expected, "{value}");
+        }
+        assert!(!place.read(br#"{"version":"0.5.8"}"#).http2);
     }
 
     #[test]

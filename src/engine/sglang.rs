@@ -82,6 +82,7 @@ const fn info_at(path: &'static str) -> InfoRoute {
         proof: Some(Proof::Key("tool_call_parser")),
         version: Some("version"),
         parsers: Some(("reasoning_parser", "tool_call_parser")),
+        http2: Some("enable_http2"),
     }
 }
 

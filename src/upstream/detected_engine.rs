@@ -45,13 +45,21 @@ pub struct DetectedEngine {
     pub version_evidence: Evidence,
     /// Names of the parsers that the engine runs, if it reports them.
     pub parsers: Option<Parsers>,
+    /// True if the engine says that it takes HTTP/2 (`http = "2"` of the upstream).
+    pub http2: bool,
 }
 
 impl DetectedEngine {
     /// Returns the identity that follows from the configuration alone.
     pub(super) fn configured(engine: &'static Engine) -> Self {
         let by = if engine.is_known() { Evidence::Configuration } else { Evidence::Nothing };
-        Self { identity: engine.into(), evidence: by, version_evidence: Evidence::Nothing, parsers: None }
+        Self {
+            identity: engine.into(),
+            evidence: by,
+            version_evidence: Evidence::Nothing,
+            parsers: None,
+            http2: false,
+        }
     }
 
     /// Returns this identity under a changed configuration: a configured engine wins, and a finding that rested on
@@ -141,10 +149,10 @@ impl DetectedEngine {
         self.evidence == Evidence::Answer || self.version_evidence == Evidence::Answer
     }
 
-    /// Returns true if the identity or the parsers differ from `before`: a change that operators should see in the
+    /// Returns true if the identity, the parsers or the protocol differ from `before`: a change that operators should see in the
     /// log.
     pub(super) fn differs_from(&self, before: &Self) -> bool {
-        self.identity != before.identity || self.parsers != before.parsers
+        self.identity != before.identity || self.parsers != before.parsers || self.http2 != before.http2
     }
 }
 
@@ -158,6 +166,9 @@ impl fmt::Display for DetectedEngine {
             (Some(version), by) => write!(f, " version={version} version_by={}", by.name())?,
         }
         write!(f, " front_end={}", front.name())?;
+        if self.http2 {
+            f.write_str(" http2=offered")?;
+        }
         let Some(parsers) = &self.parsers else { return Ok(()) };
         let none = "none";
         write!(f, " reasoning_parser={}", parsers.reasoning.as_deref().unwrap_or(none))?;
@@ -269,8 +280,10 @@ mod tests {
         known.set_engine(engine("sglang"), Evidence::Answer);
         assert_eq!((known.identity, known.parsers.is_none()), (engine("sglang").into(), true));
         assert!(known.differs_from(&before));
-        let parsers = DetectedEngine { parsers: None, ..before };
+        let parsers = DetectedEngine { parsers: None, ..before.clone() };
         assert!(parsers.differs_from(&before), "the parsers are others");
+        let http2 = DetectedEngine { http2: true, ..before.clone() };
+        assert!(http2.differs_from(&before) && http2.to_string().contains(" http2=offered"), "{http2}");
         let mut configured = DetectedEngine::configured(engine("vllm"));
         configured.set_engine(engine("sglang"), Evidence::Route("/server_info"));
         assert_eq!((configured.identity.engine.name, configured.evidence), ("vllm", Evidence::Configuration));
@@ -292,8 +305,13 @@ mod tests {
             ("sglang", route, None, Evidence::Nothing, false, false),
         ] {
             let identity = Identity { version, ..engine(name).into() };
-            let known =
-                DetectedEngine { identity, evidence: by, version_evidence: version_by, parsers: None };
+            let known = DetectedEngine {
+                identity,
+                evidence: by,
+                version_evidence: version_by,
+                parsers: None,
+                http2: false,
+            };
             let found = (known.is_incomplete(), known.rests_on_answers());
             assert_eq!(found, (is_incomplete, rests_on_answers), "{known}");
         }

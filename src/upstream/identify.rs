@@ -146,13 +146,13 @@ impl Probe<'_> {
             let told = place.read(body);
             if told.says_version {
                 found.set_version(told.version, Evidence::Route(place.path));
-                found.parsers = told.parsers;
+                (found.parsers, found.http2) = (told.parsers, told.http2);
                 return Ok(());
             }
         }
         if let Evidence::Route(_) = found.version_evidence {
             found.set_version(None, Evidence::Nothing);
-            found.parsers = None;
+            (found.parsers, found.http2) = (None, false);
         }
         Ok(())
     }
