@@ -280,7 +280,7 @@ mod tests {
         known.set_engine(engine("sglang"), Evidence::Answer);
         assert_eq!((known.identity, known.parsers.is_none()), (engine("sglang").into(), true));
         assert!(known.differs_from(&before));
-        let parsers = DetectedEngine { parsers: None, ..before.clone() };
+        let parsers = DetectedEngine { parsers: None, ..before };
         assert!(parsers.differs_from(&before), "the parsers are others");
         let http2 = DetectedEngine { http2: true, ..before.clone() };
         assert!(http2.differs_from(&before) && http2.to_string().contains(" http2=offered"), "{http2}");
