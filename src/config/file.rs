@@ -373,7 +373,7 @@ impl File {
     }
 }
 
-/// Returns true if the text can stand in a request line as the path, with or without a query.
+/// Returns true if the text can be the path of a request line, with or without a query.
 fn is_path(text: &str) -> bool {
     text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
 }

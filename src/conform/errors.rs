@@ -46,7 +46,7 @@ fn unknown_model_shape(answer: &Answer) -> Verdict {
 }
 
 /// Returns that an answer cannot be judged if the server takes any name for its one model, as SGLang and llama.cpp do.
-/// Whoever stands before such a server knows no unknown model either.
+/// A proxy before such a server knows no unknown model either.
 fn nameless(answer: &Answer) -> Option<Verdict> {
     let answers = answer.status == 200 && answer.whole.member("choices").as_list().is_some();
     answers.then(|| Verdict::Skipped("the server answers any name of a model".to_owned()))

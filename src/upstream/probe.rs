@@ -129,7 +129,7 @@ impl<'u> Probe<'u> {
                 Some(None) => ProbeFailure::Bad("its list of models cannot be read"),
                 None => ProbeFailure::Bad("its list of models breaks off"),
             },
-            // Whoever asks for a key is there.
+            // A server that asks for a key is up.
             401 | 403 => {
                 if matches!(self.upstream.config.auth, Credentials::Own(_)) {
                     self.upstream.mark_mismatch("its key was refused");

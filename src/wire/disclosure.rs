@@ -16,7 +16,7 @@ const HIDDEN: &str = "…";
 /// Sentence behind the class of a failure if the engine's text is hidden; the request id follows it.
 const LOG_HINT: &str = " The engine's own message is in the log, under request id ";
 
-/// Line behind the engine's text if a stack trace is cut off; the request id follows it.
+/// Line after the engine's text if a stack trace is cut off; the request id follows it.
 const TRACE_HINT: &str = "\nThe rest of the engine's message is in the log, under request id ";
 
 /// Texts at the beginning of stack traces, or between their lines.

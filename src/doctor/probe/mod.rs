@@ -509,7 +509,7 @@ mod tests {
         let told = finding(&seen(&answers), "usage-cached");
         assert_eq!(told.severity(), Severity::NotSeen, "{told:?}");
         assert!(told.outcome.says().contains("0 stands in"), "{told:?}");
-        // The engine closes the connection of whoever it refuses.
+        // The engine closes the connection after a refusal.
         answers.insert(Question::Models, (401, JSON, "{}".to_owned(), Ended::Clean));
         let mut refused = seen(&answers);
         refused.idle = Some(Idle::Closed(Duration::from_millis(10)));

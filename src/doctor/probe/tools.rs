@@ -103,8 +103,8 @@ const MARKS: [&str; 13] = [
     "to=functions.",
 ];
 
-/// Returns true if a text has a call of the function that was offered. What a model calls beside it stays text, whoever
-/// reads the calls.
+/// Returns true if a text has a call of the function that was offered. A call of another function
+/// stays text with any parser.
 fn has_call(text: &str) -> bool {
     text.contains(FUNCTION) && MARKS.iter().any(|mark| text.contains(mark))
 }

@@ -20,6 +20,11 @@ fn expected(case: &Case) -> AnswerContent {
             said.logprobs.clear();
             said.refusal_logprobs.clear();
         }
+        // 2.4: what continues a text is text.
+        if case.request["continue_final_message"] == true && case.options["promote_reasoning"] != false {
+            let reasoning = std::mem::take(&mut said.reasoning);
+            said.content.insert_str(0, &reasoning);
+        }
         // 2.4: this option removes the text.
         if case.options["reasoning_field"] == "none" {
             said.reasoning.clear();
