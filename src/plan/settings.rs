@@ -265,7 +265,7 @@ pub(super) fn no_reasoning(adapter: &mut RequestAdapter<'_>) -> bool {
 
 /// Replaces the switches for reasoning of other services by those of chat templates, which win if they are there, a
 /// budget by `thinking_token_budget` if the engine reads it, and an effort in `think` by `reasoning_effort`. gpt-oss
-/// has no switch.
+/// has neither switch nor budget.
 pub(super) fn thinking_switch(adapter: &mut RequestAdapter<'_>, reads_budget: bool) -> bool {
     let top = &mut adapter.top;
     let says = |key: &str| top.non_null(key).and_then(|json| switch_of(key, json));
@@ -280,10 +280,11 @@ pub(super) fn thinking_switch(adapter: &mut RequestAdapter<'_>, reads_budget: bo
     if let Some(effort) = effort.filter(|_| top.non_null("reasoning_effort").is_none()) {
         top.set("reasoning_effort", effort);
     }
-    if let Some(on) = switch.filter(|_| !adapter.ask.is_gpt_oss()) {
+    let has_switch = !adapter.ask.is_gpt_oss();
+    if let Some(on) = switch.filter(|_| has_switch) {
         set_template_switches(adapter, on);
     }
-    let budget = budget.filter(|_| adapter.top.non_null(BUDGET).is_none());
+    let budget = budget.filter(|_| has_switch && adapter.top.non_null(BUDGET).is_none());
     if let Some(tokens) = budget {
         adapter.top.set(BUDGET, tokens.to_string());
     }
