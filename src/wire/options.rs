@@ -4,7 +4,7 @@
 use super::parse::names::EXAMPLES;
 use crate::json::{self, Raw};
 use crate::nearest::suggest;
-use crate::quantity::read_seconds;
+use crate::quantity::{read_seconds, read_size};
 use core::fmt;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -326,7 +326,7 @@ pub struct Guard {
     /// Number of repeats, each the same to the byte, at which the text is cut; 0: it is not watched.
     #[serde(deserialize_with = "read_repeats")]
     pub repeats: usize,
-    /// Bytes that the repeats must have together.
+    /// Bytes, as JSON spells them, that the repeats must have together.
     #[serde(deserialize_with = "read_guard_bytes")]
     pub bytes: usize,
     /// How the answer ends.
@@ -360,7 +360,7 @@ fn read_repeats<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
 
 /// Reads `guard.bytes`, which the window of the guard must hold.
 fn read_guard_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
-    let bytes = usize::deserialize(from)?;
+    let bytes = read_size(from)?;
     if !(64..=32 << 10).contains(&bytes) {
         return Err(de::Error::custom("must be 64 to 32768"));
     }

@@ -245,6 +245,7 @@ impl<'t> Explainer<'t> {
             rules: self.adapted + summary.tally.iter().count(),
             engine_characters: self.comparer.engine_characters,
             canonical_characters: (stream || self.is_object).then_some(self.comparer.canonical_characters),
+            is_stopped: used(Rule::Repetition),
             is_parsed: [Rule::Think, Rule::ToolText, Rule::Harmony, Rule::ToolArgumentsTail]
                 .into_iter()
                 .any(used),

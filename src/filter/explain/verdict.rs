@@ -129,6 +129,8 @@ pub struct Verdict {
     pub canonical_characters: Option<usize>,
     /// True if markers of reasoning or calls were parsed, and so removed from the text.
     pub is_parsed: bool,
+    /// True if the answer was stopped because the model repeated itself.
+    pub is_stopped: bool,
     /// Markup that the engine has left unparsed in the text.
     pub unparsed: Option<Unparsed>,
     /// Engine flags that would enable its own parser for this markup.
@@ -140,6 +142,7 @@ impl Verdict {
     fn text(&self) -> Option<String> {
         let missing = self.engine_characters.saturating_sub(self.canonical_characters?);
         Some(match missing {
+            _ if self.is_stopped => "the model repeated itself, and the rest was left out".to_owned(),
             0 => "no text was lost".to_owned(),
             _ if self.is_parsed => format!("{missing} characters were marks of reasoning and calls"),
             _ => format!("{missing} characters of text are not in it"),

@@ -24,7 +24,7 @@ use crate::server::context::RequestContext;
 use crate::server::ids::IdSource;
 use crate::server::net::pending_answer::PendingAnswer;
 use crate::server::relay::selection::UpstreamSelection;
-use crate::telemetry::{Propagation, Trace};
+use crate::telemetry::{Propagation, Trace, without_key};
 use crate::upstream::{ChosenUpstream, Client, Hops, NoUpstream, Outcome, Outgoing, Upstream};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
@@ -189,9 +189,8 @@ impl Sender {
         let collected = answer.collect(limit).await;
         if !good {
             so_far.status = Some(status);
-            let own_key = upstream.config.auth.are_ours();
             let body = collected.unwrap_or_else(|(body, _)| body);
-            let failure = Failure::of_answer(status, &body, own_key);
+            let failure = failure_of(status, &body, &upstream.config.auth);
             let class = RetryClass::of_answer(status, &failure);
             return Err(Error::from(name_missing_route(failure, status, request)).with_class(class));
         }
@@ -558,4 +557,16 @@ fn in_another_form(
         let other = request(&AttemptTarget { fallbacks, ..*to }).ok()?;
         (other.body != sent.body).then_some((fallbacks, other))
     })
+}
+
+/// Reads the failure from an engine's answer with an error status. `auth`: what the engine was sent; an engine may repeat
+/// the key, which is not for clients.
+pub(super) fn failure_of(status: u16, body: &[u8], auth: &Credentials) -> Failure {
+    let without = match auth {
+        Credentials::Own(key) => {
+            std::str::from_utf8(body).ok().map(|text| without_key(text, key.value().as_bytes()))
+        }
+        _ => None,
+    };
+    Failure::of_answer(status, without.as_deref().map_or(body, str::as_bytes), auth.are_ours())
 }

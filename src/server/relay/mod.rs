@@ -33,7 +33,7 @@ use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::Options;
 use crate::wire::{Ending, OutputBuffer};
 use answer_buffer::AnswerBuffer;
-use attempt::{Attempt, AttemptTarget, PendingRequest, Refused, UpstreamRequest, report_outcome};
+use attempt::{Attempt, AttemptTarget, PendingRequest, Refused, UpstreamRequest, failure_of, report_outcome};
 use bytes::Bytes;
 use clock::{Clock, Due};
 use contract::ContractCheck;
@@ -446,8 +446,7 @@ impl Relay {
         match body_kind {
             BodyKind::Error(body) => {
                 let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
-                let own_key = chosen.upstream().config.auth.are_ours();
-                let failure = Failure::of_answer(answer.head.status, body, own_key);
+                let failure = failure_of(answer.head.status, body, &chosen.upstream().config.auth);
                 *class = Some(RetryClass::of_answer(answer.head.status, &failure));
                 buffer.fail(Refused::or_first(refused.as_deref(), *fallbacks, failure));
             }

@@ -204,6 +204,26 @@ async fn the_log_says_why_an_engine_refuses_samewires_key() {
     world.end().await;
 }
 
+/// A client reads no key of samewire, also where it reads the engine's text.
+#[tokio::test]
+async fn clients_do_not_read_samewires_key() {
+    let folder = std::env::temp_dir().join(format!("samewire-told-key-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("key");
+    crate::sim::write_secret(&path, "key.of.samewire");
+    for status in ["400 Bad Request", "429 Too Many Requests", "500 Internal Server Error"] {
+        let engine = failing_engine(status, "key.of.samewire is over its limit").await;
+        let setup = Setup::new().allow_errors().upstream_keys(&format!("api_key_file = {path:?}"));
+        let world = World::start(engine, setup.set("engine_errors=pass")).await;
+        for (name, request) in requests() {
+            let text = world.ask(&request).await.text().to_owned();
+            assert!(text.contains("is over its limit") && !text.contains("key.of.samewire"), "{name} {text}");
+        }
+        world.end().await;
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 /// A key has no form that could be known: the log leaves out those of the exchange wherever the engine repeats them.
 #[tokio::test]
 async fn the_log_repeats_no_key_that_an_engine_repeats() {
