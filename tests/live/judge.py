@@ -165,11 +165,11 @@ def between(one: Run, other: Run, check: str, questions: list[Question]) -> Iter
 
 
 def excused(runs: list[Run], results: Iterable[Result]) -> list[Result]:
-    """What engines are known for is no failure, where they parse."""
+    """What engines are known for is no failure."""
     told = list(results)
-    parsed = [f"{run.engine} {run.version}" for run in runs if run.parsers]
+    engines = [(f"{run.engine} {run.version}", run.parsers) for run in runs]
     for result in told:
-        if result.state == "failed" and (why := known(parsed, result)):
+        if result.state == "failed" and (why := known(engines, result)):
             result.state, result.why = "known", f"{why} ({result.why})"
     return told
 

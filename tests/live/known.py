@@ -13,7 +13,7 @@ NATIVE = "native messages"
 @dataclass(frozen=True)
 class Known:
     """What differs, of which engine; empty: any. `tail`: the end of a part is missing, and nothing else. `what`: how the ways or
-    forms that differ begin."""
+    forms that differ begin. `bare`: also where the engine has no parsers of its own."""
 
     engine: str
     why: str
@@ -21,6 +21,7 @@ class Known:
     checks: tuple[str, ...] = ()
     tail: bool = False
     what: str = ""
+    bare: bool = False
 
 
 KNOWN = [
@@ -36,10 +37,10 @@ KNOWN = [
     Known("vllm 0.33.0+rust", "its front end in Rust takes an answer without <think> for text", ("hello",), ("engines",)),
     Known("", "without a reasoning parser an engine holds the reasoning to the schema, too", ("schema",), ("parsers",)),
     Known("vllm 0.21", "a stop string spoils a stream's text around the end of reasoning", ("stop-silent",), ("whole",)),
-    Known("vllm", "its parser takes a call that nobody offered for one", ("unknown",), ("parsers",)),
+    Known("vllm", "its parser takes a call that nobody offered for one", ("unknown",), ("raw", "parsers")),
     Known("llamacpp", "its grammar lets the model call only what is offered", ("unknown",), ("raw", "parsers")),
     Known("llamacpp", "its own Responses call an answer complete that its limit cut", ("length-in-reasoning", "length-in-content"), ("native",)),
-    Known("vllm", "samewire leaves out what the model may not call, and the engine has it in the prompt", ("none",), ("usage",)),
+    Known("vllm", "samewire leaves out what the model may not call, and the engine has it in the prompt", ("none",), ("usage",), bare=True),
     Known("vllm", "its own Messages put nothing between system texts, and leave a system message where it stands", ("systems",), ("usage",), what=NATIVE),
     Known("vllm", "its own Messages put line feeds between the assistant's texts", ("system-late",), ("usage",), what=NATIVE),
     Known("vllm", "its own Messages do not tell the model that a tool failed", ("results",), what=NATIVE),
@@ -77,10 +78,10 @@ KNOWN = [
 ]
 
 
-def known(engines: list[str], result: Any) -> str:
-    """Why a comparison of these engines, all with parsers of their own, may fail; empty: it may not."""
+def known(engines: list[tuple[str, bool]], result: Any) -> str:
+    """Why a comparison of these engines, each with whether it has parsers of its own, may fail; empty: it may not."""
     for one in KNOWN:
-        if not any(engine.startswith(one.engine) for engine in engines):
+        if not any(engine.startswith(one.engine) and (parsers or one.bare) for engine, parsers in engines):
             continue
         if one.questions and result.question not in one.questions or one.checks and result.check not in one.checks:
             continue
