@@ -206,9 +206,9 @@ async fn scenarios_are_found_by_name_and_else_by_what_is_asked() {
     let answer = replay.ask(&unnamed("/v1/completions", "m", true)).await;
     assert!(answer.body == body("vllm/completions"), "{}", answer.text());
     // No recording for this route.
-    let answer = replay.ask(&unnamed("/v1/embeddings", "m", false)).await;
+    let answer = replay.ask(&unnamed("/v1/rerank", "m", false)).await;
     assert_eq!(answer.head.status, 404);
-    assert!(answer.text().contains("POST /v1/embeddings with stream = false"), "{}", answer.text());
+    assert!(answer.text().contains("POST /v1/rerank with stream = false"), "{}", answer.text());
     let answer = replay.ask(&unnamed("/v1/completions", "vllm/tool", true)).await;
     assert_eq!(answer.head.status, 400);
     assert!(answer.text().contains("/v1/chat/completions"), "{}", answer.text());

@@ -136,16 +136,23 @@ async fn clients_of_the_same_machine_read_the_engines_text() {
 /// SGLang appends a line of its source to each validation error.
 #[tokio::test]
 async fn the_text_before_a_line_of_source_stays() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/sglang/error-bad-json/upstream.json");
-    let body = std::fs::read_to_string(path).unwrap();
-    let engine = Engine::script(Script::new().json("400 Bad Request", &body)).await;
-    let world = World::start(engine, Setup::new().allow_errors()).await;
-    let (message, id) = refusal(&world.ask(&requests()[1].1).await);
-    let expected = format!(
-        "1 validation error:\n  {{'type': 'json_invalid', 'loc': ('body', 35), 'msg': 'JSON decode error', 'input': {{}}, 'ctx': {{'error': 'Expecting value'}}}}\nThe rest of the engine's message is in the log, under request id {id}."
-    );
-    assert_eq!(message, expected);
-    world.end().await;
+    for (body, error) in [
+        (
+            include_str!("../../../fixtures/sglang/error-bad-json/upstream.json"),
+            "{'type': 'json_invalid', 'loc': ('body', 35), 'msg': 'JSON decode error', 'input': {}, 'ctx': {'error': 'Expecting value'}}",
+        ),
+        (
+            include_str!("../../../fixtures/sglang/error-validation/upstream.json"),
+            "{'type': 'dict_type', 'loc': ('body', 'logit_bias'), 'msg': 'Input should be a valid dictionary', 'input': [[1, 2]]}",
+        ),
+    ] {
+        let engine = Engine::script(Script::new().json("400 Bad Request", body)).await;
+        let world = World::start(engine, Setup::new().allow_errors()).await;
+        let (message, id) = refusal(&world.ask(&requests()[1].1).await);
+        let rest = format!("The rest of the engine's message is in the log, under request id {id}.");
+        assert_eq!(message, format!("1 validation error:\n  {error}\n{rest}"));
+        world.end().await;
+    }
 }
 
 /// The same rules apply in a stream that has begun, where the error is the last frame, and in the events of a

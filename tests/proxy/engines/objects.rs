@@ -98,11 +98,12 @@ async fn a_list_does_not_wait_for_the_one_that_hangs() {
     world.end().await;
 }
 
-/// Both Rust front ends lack the route, and say so with an empty 404.
+/// Both front ends in Rust lack the route, and say so with an empty 404 (as recorded).
 #[tokio::test]
 async fn an_engine_without_embeddings_is_named() {
     for script in [
-        Script::new().raw("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"),
+        Script::new().raw(include_str!("../../../fixtures/vllm/error-no-embeddings-rust/upstream.http")),
+        Script::new().raw(include_str!("../../../fixtures/sglang/error-no-embeddings-rust/upstream.http")),
         Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#),
     ] {
         let world = fleet(vec![script.clone(), script], "").await;

@@ -289,6 +289,11 @@ async fn play(kind: &str, setup: Setup, plays: impl Fn(&Capture) -> bool) -> (us
             );
             continue;
         }
+        if folder.ends_with("error-no-embeddings-rust") {
+            // The rewriter does not know the route; the proxy names it.
+            assert_eq!(answer.failure(), (404, "invalid_request_error".to_owned(), None));
+            continue;
+        }
         let (got, expected) = (timeless(answer.text()), timeless(&capture.expected));
         if (answer.head.status, got.trim_end()) != (capture.status, expected.trim_end()) {
             let (name, status) = (folder.display(), capture.status);
