@@ -97,7 +97,7 @@ def without_native(engine: Engine) -> dict[str, str]:
         without["responses"] = "its front end in Rust has no Responses"
     if engine.name == "sglang":
         without["responses"] = "its Responses refuse functions, and their streams say nothing before their end"
-    if ask.post(engine.address, ask.ROUTES["messages"], {})[0].status in (404, 405):
+    if ask.post(engine.address, ask.ROUTES["messages"], {})[0].status in (404, 405, 501):
         without["messages"] = "it has no Messages"
     return without
 

@@ -123,9 +123,10 @@ class Engine:
     def vllm(self, python: str, model: Path) -> tuple[list[str], dict[str, str]]:
         command = [python, "-m", "vllm.entrypoints.cli.main", "serve", model.name, "--host", "127.0.0.1", "--port", self.port()]
         command += ["--max-model-len", "2048", "--enforce-eager"]
-        # An old engine's grammars want numbers of the processor's own kind, and it wants to know its cores.
+        # An old engine's grammars want numbers of the processor's own kind, and it wants to know its cores. With the others, one that
+        # pools dies of an illegal instruction in its attention where the processor has AMX (0.33.0 with the kernels of 0.32.0).
         old = self.version.startswith("0.11.")
-        command += ["--dtype", "float32" if old else "bfloat16"]
+        command += ["--dtype", "float32" if old or self.pools else "bfloat16"]
         gptoss = "gpt-oss" in model.name
         if self.pools:
             command += ["--runner", "pooling"]
