@@ -87,11 +87,17 @@ def compare(question: str, check: str, what: str, one: Answer, other: Answer, *,
     return Result(question, check, what, "failed", why, all(is_cut(*pair) for pair in pairs))
 
 
+def alike(run: Run, question: Question, one: Answer, other: Answer) -> bool:
+    """Whether two streams of an engine say the same, but for what it is known for."""
+    result = compare(question.name, "many", "stream", one, other)
+    return all(told.state != "failed" for told in excused([run], [result]))
+
+
 def is_cut(part: str, one: Any, other: Any) -> bool:
     if part not in ("reasoning", "content"):
         return False
-    short, long = sorted((one, other), key=len)
-    return bool(short) and long.lstrip().startswith(short.strip())
+    short, long = sorted((one.strip(), other.strip()), key=len)
+    return bool(short) and long.startswith(short)
 
 
 def within(run: Run, question: Question) -> Iterator[Result]:

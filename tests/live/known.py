@@ -69,10 +69,12 @@ KNOWN = [
     Known("sglang", "a call of a function that nobody offered is text, of which a stream has the end alone", ("unknown",)),
     Known("sglang", "its grammar of forced calls is one that the model has not learnt", ("required", "named"), ("engines",)),
     Known("sglang 0.5.23", "a number that is too large is spelled otherwise in its whole answers", ("required",), ("whole",)),
+    Known("sglang 0.5.23", "its forced arguments are a number whose length differs from answer to answer", ("required",), ("library", "apis")),
+    Known("sglang 0.5.23", "its forced arguments are a number whose length differs from answer to answer", ("required",), ("lossless",), what="live"),
     Known(
-        "sglang 0.5.12",
+        "sglang 0.5.",
         "in a stream, text that comes in one piece with a call is lost, as happens on a busy machine",
-        checks=("library", "whole", "apis", "lossless", "raw", "parsers", "engines"),
+        checks=("library", "whole", "apis", "lossless", "raw", "parsers", "engines", "many"),
         tail=True,
     ),
 ]

@@ -13,7 +13,7 @@ import pydantic
 import ask as asking
 import message_answers
 import others
-from judge import Run, Skipped
+from judge import Run, Skipped, alike
 from message_questions import SERVICE_TOOL
 from questions import CALL, MESSAGE_TOOLS, QUESTIONS, TOOLS
 from servers import Engine, Samewire
@@ -179,8 +179,8 @@ def begun(at: Stage) -> str | None:
     asked = {"vllm": {"continue_final_message": True, "add_generation_prompt": False}, "sglang": {"continue_final_message": True}}
     _, told = asking.post(at.engine.address, asking.ROUTES["chat"], {**body, **asked.get(at.engine.name, {})})
     wanted = asking.READERS["chat"][0](told)
-    # llama.cpp repeats it in whole answers.
-    wanted.content = wanted.content.removeprefix(beginning)
+    # llama.cpp repeats it in whole answers; SGLang's parser files what continues a text as reasoning.
+    wanted.content, wanted.reasoning = wanted.reasoning + wanted.content.removeprefix(beginning), ""
     wrong = []
     forms = (True, False)
     if at.engine.name == "llamacpp":
@@ -306,5 +306,5 @@ def many(at: Stage) -> str | None:
     questions = [question for question in QUESTIONS if (question.name, "messages stream") in at.run.answers and "length" not in question.name][:16]
     with ThreadPoolExecutor(16) as pool:
         told = pool.map(lambda question: asking.through(at.proxy.address, "messages", question.message_request(at.engine.model, True)), questions)
-    wrong = [question.name for question, answer in zip(questions, told) if answer.said() != at.run.answers[question.name, "messages stream"].said()]
+    wrong = [question.name for question, answer in zip(questions, told) if not alike(at.run, question, answer, at.run.answers[question.name, "messages stream"])]
     return f"others: {wrong}" if wrong else None

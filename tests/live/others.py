@@ -14,7 +14,7 @@ import openai
 
 import ask as asking
 import relayed
-from judge import Run, Skipped
+from judge import Run, Skipped, alike
 from questions import QUESTIONS, TOOLS
 from servers import Engine, Samewire
 
@@ -59,7 +59,7 @@ def many(run: Run, engine: Engine, proxy: Samewire, _client: openai.OpenAI) -> s
     questions = [question for question in QUESTIONS if (question.name, "chat stream") in run.answers and "length" not in question.name][:16]
     with ThreadPoolExecutor(16) as pool:
         told = pool.map(lambda question: asking.through(proxy.address, "chat", question.chat(engine.model, True)), questions)
-    wrong = [question.name for question, answer in zip(questions, told) if answer.said() != run.answers[question.name, "chat stream"].said()]
+    wrong = [question.name for question, answer in zip(questions, told) if not alike(run, question, answer, run.answers[question.name, "chat stream"])]
     return f"others: {wrong}" if wrong else None
 
 
