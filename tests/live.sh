@@ -6,7 +6,9 @@
 #   tests/live.sh                                       all three, in the versions that the recordings are of
 #   tests/live.sh --engine vllm --version 0.32.0        one engine, another version
 #   tests/live.sh --engine vllm --version 0.33.0 --rust …   with its front end in Rust
-#   tests/live.sh --engine vllm --engine sglang …       several; `--version` and `--rust` belong to the engine before them; `all` is all three
+#   tests/live.sh --engine sglang --version 0.5.23 --http2 …   asked over HTTP/2
+#   tests/live.sh --engine vllm --engine sglang …       several; `--version`, `--rust` and `--http2` belong to the engine before them;
+#                                                       `all` is all three
 #   tests/live.sh own-tests                             vLLM's own tests of its API, directly and through samewire (tests/live/own)
 #
 #   --only TEXT    only questions, or files of tests, whose name holds it
@@ -32,9 +34,9 @@ if [[ ${1:-} == own-tests ]]; then
   shift
 fi
 while (($#)); do
-  if [[ $1 == --rust ]]; then
+  if [[ $1 == --rust || $1 == --http2 ]]; then
     ((${#engines[@]})) || usage
-    engines[-1]=${engines[-1]}+rust
+    engines[-1]=${engines[-1]}+${1#--}
     shift
     continue
   fi
@@ -153,7 +155,7 @@ put_front_end() {
 make_sglang() {
   local version=$1 folder=$2
   "$work/tools/bin/uv" venv --python "$python" "$folder" &&
-    uv_install "$folder" --override tests/live/sglang/left-out.txt "sglang==$version"
+    uv_install "$folder" --override tests/live/sglang/left-out.txt "sglang[http2]==$version"
 }
 
 # llama.cpp's server is in a package for Python; gguf writes the file that it reads.
@@ -187,7 +189,7 @@ python=$(python_of_engines)
 once "$work/tools" "$python" 1 make_tools
 once "$work/client" "$python $(<tests/clients/python/requirements.txt)" 1 make_client
 for engine in "${engines[@]}"; do
-  name=${engine%=*} version=${engine#*=} version=${version%+rust}
+  name=${engine%=*} version=${engine#*=} version=${version%+*}
   once "$work/$name-$version" "$python $name" "$(size_of "$name")" "make_$name" "$version"
 done
 

@@ -51,7 +51,9 @@ def recognised(run: Run, engine: Engine, proxy: Samewire, _client: openai.OpenAI
     front_ends = set(re.findall(r"front_end=(\w+)", "\n".join(told)))
     # samewire tells the front ends of vLLM alone from one another.
     wanted = {engine.front_end} if engine.name == "vllm" and engine.front_end else set()
-    return None if (engines, front_ends - {"own"}) == ({engine.name}, wanted) else f"taken for {engines} {front_ends}"
+    http2 = "http2=offered" in "\n".join(told)
+    right = (engines, front_ends - {"own"}, http2) == ({engine.name}, wanted, engine.http2)
+    return None if right else f"taken for {engines} {front_ends}, HTTP/2 {http2}"
 
 
 def many(run: Run, engine: Engine, proxy: Samewire, _client: openai.OpenAI) -> str | None:

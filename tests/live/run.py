@@ -43,7 +43,7 @@ def gather(engine: Engine, binary: str, work: Path, questions: list[Question]) -
     logs = work / "logs"
     stem = engine.label.replace(" ", "-")
     options = dict([PARSER]) if parsing else {}
-    proxy = Samewire(binary, engine.address, logs / f"samewire-{stem}.log", options)
+    proxy = Samewire(binary, logs / f"samewire-{stem}.log", options, engine.upstream())
     natives: dict[str, Samewire] = {}
     try:
         if engine.pools:
@@ -52,8 +52,8 @@ def gather(engine: Engine, binary: str, work: Path, questions: list[Question]) -
             if why:
                 run.skip(f"native {api}", why)
             else:
-                config = f'[[upstream]]\nurl = "http://{engine.address}"\n{api} = "native"\n'
-                natives[api] = Samewire(binary, engine.address, logs / f"samewire-native-{api}-{stem}.log", {}, config)
+                config = engine.upstream(f'{api} = "native"\n')
+                natives[api] = Samewire(binary, logs / f"samewire-native-{api}-{stem}.log", {}, config)
         clients = Clients.of(proxy)
         asked = [question for question in questions if engine.parsers or (question.bare and (parsing or not question.tools))]
         for question in asked:

@@ -99,8 +99,9 @@ class Engine:
         self.model = model.name
         self.label = f"{name} {version}" + (" pooling" if pools else "" if parsers else " without parsers")
         self.address = f"127.0.0.1:{free_port()}"
-        # A version with +rust has its front end in Rust.
-        release, _, self.front_end = version.partition("+")
+        # A version with +rust has its front end in Rust, one with +http2 is asked over HTTP/2.
+        release, _, serves = version.partition("+")
+        self.front_end, self.http2 = "rust" if serves == "rust" else "", serves == "http2"
         python = str(work / f"{name}-{release}" / "bin" / "python")
         log = work / "logs" / f"{self.label.replace(' ', '-')}.log"
         command, extra = getattr(self, name)(python, model)
@@ -116,6 +117,11 @@ class Engine:
     def heard(self, chat: dict[str, Any]) -> dict[str, Any]:
         """A chat request as this engine takes it: vLLM without parsers refuses to let the model choose a tool."""
         return chat | {"tool_choice": "none"} if "tools" in chat and self.name == "vllm" and not self.parsers else chat
+
+    def upstream(self, keys: str = "") -> str:
+        """samewire's configuration for it, with further keys."""
+        http = 'http = "2"\n' if self.http2 else ""
+        return f'[[upstream]]\nurl = "http://{self.address}"\n{http}{keys}'
 
     def port(self) -> str:
         return self.address.rpartition(":")[2]
@@ -143,6 +149,8 @@ class Engine:
         command += ["--max-running-requests", "16", "--skip-server-warmup", "--sleep-on-idle", "--enable-metrics"]
         if self.parsers:
             command += ["--reasoning-parser", "qwen3", "--tool-call-parser", "qwen25"]
+        if self.http2:
+            command += ["--enable-http2"]
         return command, {"SGLANG_USE_CPU_ENGINE": "1", "PYTHONPATH": str(HERE / "sglang"), "SGLANG_EXTERNAL_MODEL_PACKAGE": "without_cuda"}
 
     def llamacpp(self, python: str, model: Path) -> tuple[list[str], dict[str, str]]:
@@ -171,10 +179,10 @@ class Started:
 class Samewire:
     """The proxy before an engine."""
 
-    def __init__(self, binary: str, upstream: str, log: Path, options: dict[str, str], config: str = "") -> None:
+    def __init__(self, binary: str, log: Path, options: dict[str, str], config: str) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         file = log.with_suffix(".toml")
-        file.write_text(config or f'[[upstream]]\nurl = "http://{upstream}"\n')
+        file.write_text(config)
         command = [binary, "serve", "--config", str(file), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
         for option, value in options.items():
             command += ["--set", f"{option}={value}"]

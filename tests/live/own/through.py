@@ -95,7 +95,7 @@ class Remote:
         try:
             self.engine.wait(lambda: answers(self.engine_address, "/health"), START_SECONDS)
             config = CONFIG.format(address=self.engine_address, usage=USAGE_UNASKED if "--enable-force-include-usage" in kept else USAGE)
-            self.samewire = Samewire(BINARY, self.engine_address, LOGS / f"own-samewire-{Remote.count}.log", {}, config)
+            self.samewire = Samewire(BINARY, LOGS / f"own-samewire-{Remote.count}.log", {}, config)
         except BaseException:
             self.stop()
             raise
