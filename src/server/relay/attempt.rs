@@ -561,7 +561,7 @@ fn in_another_form(
 
 /// Reads the failure from an engine's answer with an error status. `auth`: what the engine was sent; an engine may repeat
 /// the key, which is not for clients.
-pub(super) fn failure_of(status: u16, body: &[u8], auth: &Credentials) -> Failure {
+pub(in crate::server) fn failure_of(status: u16, body: &[u8], auth: &Credentials) -> Failure {
     let without = match auth {
         Credentials::Own(key) => {
             std::str::from_utf8(body).ok().map(|text| without_key(text, key.value().as_bytes()))

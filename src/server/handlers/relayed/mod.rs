@@ -18,7 +18,7 @@ use crate::server::admit::browsers::single_value;
 use crate::server::admit::budget::BudgetShare;
 use crate::server::admit::headers::{self, Success};
 use crate::server::context::RequestContext;
-use crate::server::relay::attempt::{AttemptTarget, Sender, name_missing_route, report_outcome};
+use crate::server::relay::attempt::{AttemptTarget, Sender, failure_of, name_missing_route, report_outcome};
 use crate::server::relay::selection::UpstreamSelection;
 use crate::upstream::{Outgoing, Read, Upload, Upstream};
 use crate::wire::fault::{Failure, Fault};
@@ -334,7 +334,7 @@ impl RequestContext {
             } else {
                 collected.unwrap_or_else(|(body, _)| body)
             };
-            let failure = Failure::of_answer(status, &body, upstream.config.auth.are_ours());
+            let failure = failure_of(status, &body, &upstream.config.auth);
             let class = RetryClass::of_answer(status, &failure);
             let error = Error::from(name_missing_route(failure, status, outgoing)).with_class(class);
             return Err(FailedAttempt { error, status: Some(status), passed });
