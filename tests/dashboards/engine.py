@@ -39,6 +39,8 @@ def respond(method: str, path: str, headers: dict[str, str], raw: bytes) -> scri
     return answer(method, path, headers, raw)
 
 
+# A model that repeats itself.
+scripted.chat("loop", scripted.text_steps(*["and so on, "] * 800), [])
 scripted.respond = respond
 if KIND == "busy":
     scripted.SCRIPTS["busy"] = busy

@@ -57,6 +57,9 @@ key_file = "key.pem"
 [store]
 place = "sqlite:store.db"
 
+[guard]
+repeats = 8
+
 [health]
 interval = 1
 engine_load = true
@@ -185,7 +188,7 @@ class Traffic(threading.Thread):
         self.ask("/v1/embeddings", {"model": "embed", "input": "?"})
         for model in ("broken", "busy", "away", "either", "no-such-model"):
             self.ask(chat, {"model": model, "messages": messages})
-        for model in ("cut", "error-mid-stream"):
+        for model in ("cut", "error-mid-stream", "loop"):
             self.ask(chat, {"model": model, "messages": messages, "stream": True})
         self.ask(chat, b"{")
         self.ask(chat, {"model": "text", "messages": messages}, key="sk-limited")
