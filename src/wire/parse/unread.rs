@@ -63,6 +63,10 @@ impl Beginning {
         let beginning = beginning.decoded();
         let beginning = beginning.trim_start();
         self.is_open = beginning.is_empty();
+        // No mark begins with a letter, as most texts do.
+        if beginning.starts_with(char::is_alphanumeric) {
+            return false;
+        }
         let mark = MARKS.iter().find(|(mark, _)| beginning.starts_with(mark));
         self.found = mark.map(|(_, kind)| *kind);
         self.found.is_some()
