@@ -59,14 +59,15 @@ impl Beginning {
     }
 
     fn look_at(&mut self, text: &Text<'_>) -> bool {
+        // Most texts begin with a letter, and no mark does: they are not compared with any.
+        if text.first_characters(1).decoded().starts_with(char::is_alphanumeric) {
+            self.is_open = false;
+            return false;
+        }
         let beginning = text.first_characters(LOOKED_AT);
         let beginning = beginning.decoded();
         let beginning = beginning.trim_start();
         self.is_open = beginning.is_empty();
-        // No mark begins with a letter, as most texts do.
-        if beginning.starts_with(char::is_alphanumeric) {
-            return false;
-        }
         let mark = MARKS.iter().find(|(mark, _)| beginning.starts_with(mark));
         self.found = mark.map(|(_, kind)| *kind);
         self.found.is_some()
