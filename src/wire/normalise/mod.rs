@@ -293,8 +293,8 @@ impl Normaliser {
                     self.fail(Failure::from(Fault::Incomplete).with_message(message), to);
                 }
                 GuardFinish::Length => {
+                    // A held finish can only be one of this choice, which text has followed.
                     let finish = Finish { reason: Reason::Length, stop: None };
-                    self.release(to);
                     self.hold_finish(index, finish, Riders::default());
                     self.end_stopped(to);
                 }

@@ -86,6 +86,23 @@ async fn the_answer_fails_if_the_operator_says_so() {
     world.end().await;
 }
 
+/// An engine may go on after a finish. The client gets one finish all the same.
+#[tokio::test]
+async fn a_loop_after_the_finish_has_one_finish() {
+    let begun = sentences(Script::new().head_sse().role(), 0, "content", 10).finish("stop");
+    let world = World::start(
+        Engine::script(sentences(begun, 0, "content", 400).hang()).await,
+        Setup::new().config(GUARD),
+    )
+    .await;
+    let answer = world.ask(&request(APIS[0])).await;
+    let text = answer.text();
+    let finishes: Vec<_> = text.matches(r#""finish_reason":""#).collect();
+    assert_eq!((finishes.len(), text.matches(r#""finish_reason":"length""#).count()), (1, 1));
+    assert!(text.ends_with("data: [DONE]\n\n"), "{text:.3000}");
+    world.end().await;
+}
+
 /// Each choice is watched by itself. The others go on, and the answer ends with the last of them.
 #[tokio::test]
 async fn other_choices_go_on() {
