@@ -6,6 +6,7 @@ use crate::sim::{
     Answer, Attempt, Engine, KEY, PATIENCE, PROMPT, Request, Script, Setup, Socket, World, until,
 };
 use serde_json::Value;
+use std::path::PathBuf;
 
 /// Error text that reveals details of the engine's host.
 const TRACE: &str = "CUDA error at /opt/vllm/worker.py:77 on 10.1.2.3:5557";
@@ -48,6 +49,15 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("embeddings", post("/v1/embeddings", format!(r#"{{"model":"m","input":"{PROMPT}"}}"#))),
         ("relayed", post("/score", format!(r#"{{"model":"m","text_1":"{PROMPT}"}}"#))),
     ]
+}
+
+/// Writes samewire's own key to a file. Returns the folder, and the setting of an upstream that gets the key.
+fn own_key(folder: &str, key: &str) -> (PathBuf, String) {
+    let folder = std::env::temp_dir().join(format!("samewire-{folder}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("key");
+    crate::sim::write_secret(&path, key);
+    (folder, format!("api_key_file = {path:?}"))
 }
 
 /// Returns the message and the request id of an error.
@@ -190,13 +200,10 @@ async fn errors_on_a_websocket_are_told_by_their_class() {
 /// The engine's refusal of samewire's own key is not shown to the client; the log has the reason.
 #[tokio::test]
 async fn the_log_says_why_an_engine_refuses_samewires_key() {
-    let folder = std::env::temp_dir().join(format!("samewire-key-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("key");
-    crate::sim::write_secret(&path, "own-key");
+    let (folder, own_key) = own_key("key", "own-key");
     let engine =
         Engine::script(Script::new().json("401 Unauthorized", r#"{"error":"key has expired"}"#)).await;
-    let setup = Setup::new().allow_errors().upstream_keys(&format!("api_key_file = {path:?}"));
+    let setup = Setup::new().allow_errors().upstream_keys(&own_key);
     let world = World::start(engine, setup).await;
     let answer = world.ask(&Request::stream("")).await;
     let (message, id) = refusal(&answer);
@@ -214,13 +221,10 @@ async fn the_log_says_why_an_engine_refuses_samewires_key() {
 /// A client reads no key of samewire, also where it reads the engine's text.
 #[tokio::test]
 async fn clients_do_not_read_samewires_key() {
-    let folder = std::env::temp_dir().join(format!("samewire-told-key-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("key");
-    crate::sim::write_secret(&path, "key.of.samewire");
+    let (folder, own_key) = own_key("told-key", "key.of.samewire");
     for status in ["400 Bad Request", "429 Too Many Requests", "500 Internal Server Error"] {
         let engine = failing_engine(status, "key.of.samewire is over its limit").await;
-        let setup = Setup::new().allow_errors().upstream_keys(&format!("api_key_file = {path:?}"));
+        let setup = Setup::new().allow_errors().upstream_keys(&own_key);
         let world = World::start(engine, setup.set("engine_errors=pass")).await;
         for (name, request) in requests() {
             let text = world.ask(&request).await.text().to_owned();
@@ -234,17 +238,14 @@ async fn clients_do_not_read_samewires_key() {
 /// A key has no form that could be known: the log leaves out those of the exchange wherever the engine repeats them.
 #[tokio::test]
 async fn the_log_repeats_no_key_that_an_engine_repeats() {
-    let folder = std::env::temp_dir().join(format!("samewire-repeated-key-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("key");
-    crate::sim::write_secret(&path, "key.of.samewire");
+    let (folder, own_key) = own_key("repeated-key", "key.of.samewire");
     let said = error("the keys key_of_the_client and key.of.samewire have expired");
     let in_stream = said.clone();
     let engine = Engine::answering(move |attempt| match attempt.text().contains("\"stream\":true") {
         true => Script::new().head_sse().role().text("a").ev(&in_stream).done().end(),
         false => Script::new().json("400 Bad Request", &said),
     });
-    let setup = Setup::new().allow_errors().upstream_keys(&format!("api_key_file = {path:?}"));
+    let setup = Setup::new().allow_errors().upstream_keys(&own_key);
     let world = World::start(engine.await, setup).await;
     for request in [Request::stream(""), Request::plain("")] {
         let request = request.without("authorization").header("authorization", "Bearer key_of_the_client");

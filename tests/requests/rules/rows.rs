@@ -11,6 +11,10 @@ pub struct Row {
     pub after: &'static str,
 }
 
+/// Engines that render messages with a chat template.
+const TEMPLATES: &[&str] =
+    &["llamacpp", "lmdeploy", "ollama", "tensorrt_llm", "transformers", "vllm", "sglang", "auto", "litellm"];
+
 pub const ROWS: &[Row] = &[
     Row {
         rule: "null_members",
@@ -412,17 +416,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         rule: "empty_tool_calls",
-        within: &[
-            "llamacpp",
-            "lmdeploy",
-            "ollama",
-            "tensorrt_llm",
-            "transformers",
-            "vllm",
-            "sglang",
-            "auto",
-            "litellm",
-        ],
+        within: TEMPLATES,
         outside: &["generic"],
         before: r#"{"role":"assistant","tool_calls":null,"content":"c"}"#,
         after: r#"{"role":"assistant","content":"c"}"#,
@@ -443,51 +437,21 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         rule: "arguments_object",
-        within: &[
-            "llamacpp",
-            "lmdeploy",
-            "ollama",
-            "tensorrt_llm",
-            "transformers",
-            "vllm",
-            "sglang",
-            "auto",
-            "litellm",
-        ],
+        within: TEMPLATES,
         outside: &["generic"],
         before: r#"{"role":"assistant","content":"","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":""}},{"id":"2","type":"function","function":{"name":"f","arguments":"[\"a\"]"}},{"id":"3","type":"function","function":{"name":"f","arguments":" {\"a\" :1}"}}]}"#,
         after: r#"{"role":"assistant","content":"","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"2","type":"function","function":{"name":"f","arguments":"{\"_raw\":\"[\\\"a\\\"]\"}"}},{"id":"3","type":"function","function":{"name":"f","arguments":" {\"a\" :1}"}}]}"#,
     },
     Row {
         rule: "arguments_object",
-        within: &[
-            "llamacpp",
-            "lmdeploy",
-            "ollama",
-            "tensorrt_llm",
-            "transformers",
-            "vllm",
-            "sglang",
-            "auto",
-            "litellm",
-        ],
+        within: TEMPLATES,
         outside: &["generic"],
         before: r#"{"role":"assistant","content":null,"function_call":{"name":"f","arguments":""}}"#,
         after: r#"{"role":"assistant","content":null,"tool_calls":[{"id":"call00000","type":"function","function":{"name":"f","arguments":"{}"}}]}"#,
     },
     Row {
         rule: "tool_message_text",
-        within: &[
-            "llamacpp",
-            "lmdeploy",
-            "ollama",
-            "tensorrt_llm",
-            "transformers",
-            "vllm",
-            "sglang",
-            "auto",
-            "litellm",
-        ],
+        within: TEMPLATES,
         outside: &["generic"],
         before: r#"{"role":"tool","tool_call_id":"1","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#,
         after: r#"{"role":"tool","tool_call_id":"1","content":"a\nb"}"#,
