@@ -1,7 +1,7 @@
 //! LiteLLM's proxy (its documentation alone, engines G.8): a gateway in front of engines of any kind.
 //!
-//! Its `/health` sends a prompt to each of its models and wants a key; `/health/liveliness` does neither. What its
-//! answers carry is what the engine behind it has sent, so their marks would name that engine.
+//! Its `/health` sends a prompt to each of its models and wants a key; `/health/liveliness` does neither. It
+//! passes on what its engine has sent, so marks in its answers would name that engine.
 
 use super::auto::UNION;
 use super::{Detection, Engine, InfoRoute, Proof};

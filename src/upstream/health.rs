@@ -16,13 +16,13 @@ const MAX_ENGINES: usize = 4;
 /// Whether an upstream gets requests, as its probes say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It gets requests.
+    /// Upstream that gets requests.
     #[default]
     Up,
-    /// Its probes got no answer in time, as those of an engine that is busy with others' requests: it gets requests
-    /// that no other upstream can take.
+    /// Upstream whose probes got no answer in time, as those of an engine that is busy with others' requests: it gets
+    /// requests that no other upstream can take.
     Late,
-    /// It gets no requests.
+    /// Upstream that gets no requests.
     Down,
 }
 

@@ -77,7 +77,7 @@ const MODELS: usize = 256;
 struct ListedModels {
     /// Listed names, in the engine's order.
     names: Vec<Arc<str>>,
-    /// These models, as they were listed.
+    /// Models of these names, as they were listed.
     models: Vec<Model>,
     /// Names that a request without a model can mean: adapters and further names of the same weights are left out.
     main: Vec<Arc<str>>,

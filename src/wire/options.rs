@@ -74,7 +74,7 @@ choice! {
         #[default] Auto = "auto",
         /// Text without what reveals the engine's host, up to a stack trace.
         Redact = "redact",
-        /// The same with a 4xx status; no text with a 5xx status.
+        /// Text without what reveals the engine's host with a 4xx status; no text with a 5xx status.
         Redact4xx = "redact_4xx",
         /// The whole text, whatever the status.
         Pass = "pass",
@@ -329,7 +329,7 @@ pub struct Guard {
     /// Bytes, as JSON spells them, that the repeats must have together.
     #[serde(deserialize_with = "read_guard_bytes")]
     pub bytes: usize,
-    /// How the answer ends.
+    /// End of the answer: the finish reason `length`, or an error.
     pub finish: GuardFinish,
 }
 

@@ -7,14 +7,14 @@ use serde_json::Value;
 const CALL: &str =
     "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
 
-/// What a model says: its reasoning, and its text or call.
+/// Reasoning of a model, and its text or call.
 #[derive(Clone, Copy)]
 struct Said {
     reasoning: &'static str,
     text: &'static str,
 }
 
-/// How an engine writes it, as members of a message.
+/// Form in which an engine writes it, as members of a message.
 type Written = fn(Said) -> String;
 
 /// Answers a chat with these members of a message, whole or as a stream. The tokens are one for three characters.

@@ -494,7 +494,7 @@ mod tests {
         }
     }
 
-    /// What is fine, or not to be told, is no finding.
+    /// Answers that are fine, or that tell nothing, make no finding.
     #[test]
     fn what_says_nothing_is_not_judged() {
         let mut answers = all_good();

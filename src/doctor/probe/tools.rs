@@ -207,8 +207,8 @@ fn swallowed(seen: &Seen) -> Judged {
     Ok(Outcome::broken(says, &answer.raw).with_flag(parser_flags(seen, false, true)))
 }
 
-/// Returns the number of tokens of an answer, and of the characters that stand for them: without reasoning, where its
-/// tokens are told.
+/// Returns the number of tokens of an answer, and that of the characters they make up. Reasoning is left out where the
+/// engine counts its tokens.
 fn account(answer: &Answer, chat: &Chat) -> Option<(f64, f64)> {
     let (usage, _) = usage(answer)?;
     let reasoning =

@@ -105,7 +105,7 @@ pub(super) struct ThinkingSettings {
 }
 
 impl ThinkingSettings {
-    /// Returns the effort that the budget stands for.
+    /// Returns the effort for the budget (messages 3.5).
     fn effort(&self) -> Option<&'static str> {
         self.budget.map(|budget| match budget {
             HIGH.. => "high",

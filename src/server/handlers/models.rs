@@ -26,7 +26,7 @@ const MAX_LIST_BYTES: usize = 1 << 20;
 /// Time limit for an upstream of which no list is known, so that an engine that hangs does not delay the models of the
 /// others.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same for an upstream whose list a probe has read: that list is the answer then. Engines answer late while they
+/// Time limit for an upstream whose list a probe has read: that list is the answer then. Engines answer late while they
 /// read a long prompt.
 const KNOWN_LIST_TIMEOUT: Duration = Duration::from_secs(1);
 

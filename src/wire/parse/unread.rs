@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 /// Characters of the text that are looked at: more than white space and the longest mark take.
 const LOOKED_AT: usize = 64;
 
-/// What the text begins with.
+/// Kind of mark that the text begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Reasoning,

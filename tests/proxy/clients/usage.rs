@@ -1,4 +1,4 @@
-//! What keys have used of their quotas, for their owners and for operators.
+//! Reports of what keys have used of their quotas, for their owners and for operators.
 
 use crate::clients::keys::{OTHER, entry, with};
 use crate::sim::{Answer, Engine, KEY, PATIENCE, Request, Script, Setup, World, until};
