@@ -6,15 +6,22 @@
 //! ```
 //!
 //! Takes: text, cut anywhere. Gives: [`Piece`]s, cut where the input was cut (except for text found in a header).
-//! Remembers: the current header, text that may begin a marker or a header, and the arguments of a browser call;
-//! each is bounded. Never: loses text that is not markup, repairs anything, panics.
+//! Remembers: the current header, text that may begin a marker or a header, and the arguments of a call; each is
+//! bounded. Never: loses text that is not markup, panics.
 
 use super::browser;
 use super::header::{Browser, CHANNEL, CONSTRAIN, Destination, Header, HeaderStart};
+use super::held_call::HeldCall;
 use super::tokens::{Marker, TokenMeaning};
 use super::{Emit, Piece, TextRoute};
+use crate::json::Text;
+use crate::wire::arguments::Arguments;
+use crate::wire::options::RepairArguments;
+use crate::wire::repair::ArgumentsEnd;
 use crate::wire::rule::Rule;
+use crate::wire::tools::Tools;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Size limit of a header in bytes, far above what names need. A longer one lacks its end, and the rest is text.
 const HEADER: usize = 1024;
@@ -37,11 +44,21 @@ const MARKERS: [(&str, Marker); 7] = [
 /// Length of the longest marker in bytes.
 const LONGEST: usize = CONSTRAIN.len();
 
+/// Calls that an answer may have, the same for all choices.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HarmonyCalls {
+    /// True if browser calls become items of their own; else they are reasoning.
+    pub(super) items: bool,
+    /// Functions that the request offers. If there are none, any name is a function's.
+    pub(super) tools: Arc<Tools>,
+    /// Repair of arguments that are no JSON, without which their call is text.
+    pub(super) repair: RepairArguments,
+}
+
 /// Parser of one choice in Harmony.
 #[derive(Debug)]
 pub(super) struct Harmony {
-    /// True if browser calls become items of their own; else they are reasoning.
-    items: bool,
+    calls: HarmonyCalls,
     state: HarmonyState,
     /// Undecided text; `cuts` are the byte offsets at which its input chunks end.
     held: String,
@@ -63,9 +80,22 @@ enum HarmonyState {
 enum MessageKind {
     Reasoning,
     Content,
+    /// Arguments of a call that is held. `is_thought`: its text is reasoning if it turns out to be no call.
+    Call {
+        call: HeldCall,
+        is_thought: bool,
+    },
+    /// Arguments of a call that has been sent.
     Arguments,
     Browser(Browser, String),
     Dropped,
+}
+
+impl MessageKind {
+    /// Returns the kind of a text for no recipient.
+    fn of_text(is_thought: bool) -> Self {
+        if is_thought { Self::Reasoning } else { Self::Content }
+    }
 }
 
 /// Buffered text with the offsets at which its input chunks end.
@@ -89,9 +119,9 @@ impl<'t> TakenText<'t> {
 }
 
 impl Harmony {
-    /// Creates the parser. `items`: browser calls become items of their own.
-    pub(super) fn new(items: bool) -> Self {
-        Self { items, state: HarmonyState::Between { blank: false }, held: String::new(), cuts: Vec::new() }
+    /// Creates the parser for an answer with these calls.
+    pub(super) fn new(calls: HarmonyCalls) -> Self {
+        Self { calls, state: HarmonyState::Between { blank: false }, held: String::new(), cuts: Vec::new() }
     }
 
     /// Parses the next text and emits what is certain; a possible marker or header at its end stays buffered.
@@ -157,6 +187,8 @@ impl Harmony {
             HarmonyState::Message(MessageKind::Browser(..)) if complete => self.close(emit),
             _ => {}
         }
+        // The marker at the end of a call is a stop token, which engines leave out.
+        self.end_call(complete.then_some(ArgumentsEnd::Said), emit);
     }
 
     /// Parses the buffered text and returns how many bytes of it are decided.
@@ -271,11 +303,11 @@ impl Harmony {
         self.state = HarmonyState::Message(match header.route() {
             Destination::Reasoning => MessageKind::Reasoning,
             Destination::Content => MessageKind::Content,
-            Destination::Call(name) => {
-                emit(Piece::Call { name, id: None });
-                MessageKind::Arguments
+            Destination::Call(name) if self.calls.tools.is_empty() || self.calls.tools.contains(name) => {
+                MessageKind::Call { call: HeldCall::new(name, None), is_thought: header.is_thought() }
             }
-            Destination::Browser(tool) if self.items => MessageKind::Browser(tool, String::new()),
+            Destination::Call(_) => MessageKind::of_text(header.is_thought()),
+            Destination::Browser(tool) if self.calls.items => MessageKind::Browser(tool, String::new()),
             Destination::Browser(_) => MessageKind::Reasoning,
             Destination::Dropped => MessageKind::Dropped,
         });
@@ -290,8 +322,30 @@ impl Harmony {
         }
     }
 
-    /// Closes the current message. A browser call is emitted here, because only now are its arguments complete.
+    /// Sends the held call, if there is one. `end`: its arguments have ended, so that a call without a JSON object is
+    /// text; `None` if they were cut.
+    fn end_call(&mut self, end: Option<ArgumentsEnd>, emit: Emit<'_>) {
+        let HarmonyState::Message(MessageKind::Call { call, is_thought }) = &mut self.state else { return };
+        let mut read = Arguments::default();
+        read.read(&Text::plain(call.arguments()));
+        // Only a marker ends a value that is open.
+        let may_be_call = read.is_absent() || read.is_open() && end != Some(ArgumentsEnd::Marked);
+        let is_call = may_be_call
+            || call.is_too_long()
+            || end.is_none_or(|end| call.check(self.calls.repair, end, &mut *emit));
+        let other = if is_call { MessageKind::Arguments } else { MessageKind::of_text(*is_thought) };
+        let state = std::mem::replace(&mut self.state, HarmonyState::Message(other));
+        let HarmonyState::Message(MessageKind::Call { call, .. }) = state else { return };
+        if is_call {
+            call.send(emit);
+        } else {
+            self.say(call.arguments(), emit);
+        }
+    }
+
+    /// Closes the current message. A call is emitted here, because only now are its arguments complete.
     fn close(&mut self, emit: Emit<'_>) {
+        self.end_call(Some(ArgumentsEnd::Marked), emit);
         let state = std::mem::replace(&mut self.state, HarmonyState::Between { blank: true });
         match state {
             HarmonyState::Message(MessageKind::Dropped)
@@ -304,8 +358,12 @@ impl Harmony {
                     None => emit(Piece::Reasoning(&arguments)),
                 }
             }
-            HarmonyState::Message(MessageKind::Reasoning | MessageKind::Content | MessageKind::Arguments) => {
-            }
+            HarmonyState::Message(
+                MessageKind::Reasoning
+                | MessageKind::Content
+                | MessageKind::Call { .. }
+                | MessageKind::Arguments,
+            ) => {}
         }
         emit(Piece::MessageEnd);
     }
@@ -321,6 +379,13 @@ impl Harmony {
                     let arguments = std::mem::take(arguments);
                     *voice = MessageKind::Reasoning;
                     emit(Piece::Reasoning(&arguments));
+                }
+                return;
+            }
+            MessageKind::Call { call, .. } => {
+                call.push(text);
+                if call.is_too_long() {
+                    self.end_call(None, emit);
                 }
                 return;
             }
@@ -400,10 +465,14 @@ mod tests {
         }
     }
 
+    fn parser(items: bool) -> Harmony {
+        Harmony::new(HarmonyCalls { items, ..HarmonyCalls::default() })
+    }
+
     /// Returns what a text is parsed to, in one piece and character by character.
     fn said(text: &str, complete: bool) -> Vec<String> {
         let parse = |pieces: &mut dyn Iterator<Item = &str>| {
-            let (mut harmony, mut said) = (Harmony::new(true), Said::default());
+            let (mut harmony, mut said) = (parser(true), Said::default());
             pieces.for_each(|piece| harmony.read(piece, &mut |piece| said.add(piece)));
             harmony.end(complete, &mut |piece| said.add(piece));
             said.list()
@@ -444,7 +513,7 @@ mod tests {
 
     #[test]
     fn text_inside_a_message_passes_unchanged() {
-        let mut harmony = Harmony::new(false);
+        let mut harmony = parser(false);
         let mut route = |text: &str, next: &str| {
             harmony.read(text, &mut |_| {});
             harmony.route(next)
@@ -465,7 +534,7 @@ mod tests {
             format!("<|channel|>commentary to=browser.search<|message|>{}<|call|>", "a".repeat(length))
         };
         let kinds = |text: &str| {
-            let (mut harmony, mut said) = (Harmony::new(true), Said::default());
+            let (mut harmony, mut said) = (parser(true), Said::default());
             harmony.read(text, &mut |piece| said.add(piece));
             (said.0.len(), said.0[0].0, said.0[0].1.len())
         };
@@ -475,7 +544,7 @@ mod tests {
 
     #[test]
     fn tokens_decide_what_is_a_marker() {
-        let (mut harmony, mut said) = (Harmony::new(false), Said::default());
+        let (mut harmony, mut said) = (parser(false), Said::default());
         let text = |text: &str| TokenMeaning::Text(text.to_owned());
         for meant in [
             text("plain <|end|>"),
@@ -491,7 +560,7 @@ mod tests {
         }
         assert_eq!(said.list(), ["content plain <|end|>", "end", "reasoning r"]);
         // Text that may begin a header is held; once it cannot, it is the answer.
-        let (mut harmony, mut said) = (Harmony::new(false), Said::default());
+        let (mut harmony, mut said) = (parser(false), Said::default());
         harmony.read_token(text("assist"), &mut |piece| said.add(piece));
         assert_eq!(said.list(), Vec::<String>::new());
         harmony.read_token(text("ance"), &mut |piece| said.add(piece));

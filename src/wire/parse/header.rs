@@ -117,9 +117,14 @@ impl Header {
                 // channel.
                 name.map_or(Destination::Reasoning, Destination::Call)
             }
-            (Some("analysis"), None) => Destination::Reasoning,
+            _ if self.is_thought() => Destination::Reasoning,
             _ => Destination::Content,
         }
+    }
+
+    /// Returns true if a message for no recipient is reasoning.
+    pub(super) fn is_thought(&self) -> bool {
+        self.channel.as_deref() == Some("analysis")
     }
 }
 

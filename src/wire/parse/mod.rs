@@ -17,6 +17,7 @@ mod format;
 mod harmony;
 mod header;
 mod held;
+mod held_call;
 mod marker;
 pub(super) mod names;
 mod script;
@@ -37,7 +38,7 @@ use super::options::MissingFinish;
 use super::rule::Rule;
 use crate::json::{Raw, Text};
 use family::GPT_OSS;
-use harmony::Harmony;
+use harmony::{Harmony, HarmonyCalls};
 pub use script::{EngineParsers, OutputConstraints, TextFormat};
 use std::sync::Arc;
 use text::TextParser;
@@ -144,8 +145,8 @@ enum Reader {
 struct Undecided {
     /// Parser to continue with if the text is not Harmony.
     text: Box<TextParser>,
-    /// True if the client's API has output items; handed to the Harmony parser.
-    items: bool,
+    /// Calls for the Harmony parser.
+    calls: HarmonyCalls,
     /// Buffered text that may be the beginning of Harmony.
     held: String,
 }
@@ -158,7 +159,7 @@ impl Undecided {
     /// beginning.
     fn decided(&mut self, beginning: &str) -> Option<Reader> {
         if Self::BEGINNINGS.iter().any(|harmony| beginning.starts_with(harmony)) {
-            return Some(Reader::Harmony(Box::new(Harmony::new(self.items)), None));
+            return Some(Reader::Harmony(Box::new(Harmony::new(std::mem::take(&mut self.calls))), None));
         }
         let is_open = Self::BEGINNINGS.iter().any(|harmony| harmony.starts_with(beginning));
         (!is_open).then(|| self.settled())

@@ -4,7 +4,7 @@
 use super::calls::{Calls, Starts};
 use super::family::{BlockOpening, Family, GPT_OSS, Special};
 use super::format::{Format, REQUIRED};
-use super::harmony::Harmony;
+use super::harmony::{Harmony, HarmonyCalls};
 use super::text::TextParser;
 use super::think::Think;
 use super::tokens::Tokens;
@@ -91,8 +91,12 @@ impl TextFormat {
         engine: EngineParsers,
     ) -> Option<Self> {
         let left = |family| Some(family).filter(|_| engine.leaves_calls);
+        let harmony = |guessed, refused| {
+            let tools = Arc::new(Tools::read(offer.tools));
+            Some(Self { tools, repair: options.repair_arguments, ..Self::harmony(guessed, refused) })
+        };
         if options.harmony != options::Harmony::Off {
-            return Some(Self::harmony(None, left(&GPT_OSS)));
+            return harmony(None, left(&GPT_OSS));
         }
         let family = Family::of_model(model);
         let (family, auto) = match &options.parser {
@@ -104,7 +108,7 @@ impl TextFormat {
             Parser::Auto => (family, true),
         };
         if family.harmony {
-            return Some(Self::harmony(auto.then_some(family), left(family)));
+            return harmony(auto.then_some(family), left(family));
         }
         let tools = Tools::read(offer.tools);
         let mut calls = if tools.is_empty() { Vec::new() } else { family.calls.to_vec() };
@@ -189,9 +193,10 @@ impl TextFormat {
 
     /// Creates the reader of a choice. `items`: the client's API has output items.
     pub(super) fn reader(&self, items: bool) -> Reader {
+        let calls = HarmonyCalls { items, tools: Arc::clone(&self.tools), repair: self.repair };
         if self.harmony {
             let tokens = self.vocabulary.clone().map(Tokens::new);
-            return Reader::Harmony(Box::new(Harmony::new(items)), tokens);
+            return Reader::Harmony(Box::new(Harmony::new(calls)), tokens);
         }
         let starts = Arc::new(Starts::of(&self.calls, &self.tools));
         let text = Box::new(TextParser::new(
@@ -201,7 +206,7 @@ impl TextFormat {
         ));
         // An alias may hide a gpt-oss model, so a guess is checked against the beginning of the text.
         match self.guessed_family {
-            Some(_) => Reader::Undecided(Undecided { text, items, held: String::new() }),
+            Some(_) => Reader::Undecided(Undecided { text, calls, held: String::new() }),
             None => Reader::Text(text),
         }
     }

@@ -62,8 +62,7 @@ async fn chat_gets_reasoning_text_and_a_call() {
             r#"{"tool_calls":[{"index":0,"id":"call_1_0_0","type":"function","function":{"name":"weather","arguments":""}}]}"#,
             "null",
         )
-        .delta(&call("{\"city\":"), "null")
-        .delta(&call("\"Bern\"}"), "null")
+        .delta(&call("{\"city\":\"Bern\"}"), "null")
         .finish("tool_calls")
         .done();
     let streamed = world.ask(&Request::stream("")).await;

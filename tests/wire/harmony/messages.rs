@@ -34,10 +34,26 @@ impl Message {
         format!("{}{absent}", self.text)
     }
 
+    /// Returns true if the text is a JSON value that is still open.
+    fn is_open(&self) -> bool {
+        let read = serde_json::from_str::<serde::de::IgnoredAny>(&self.text);
+        self.arguments() == self.text && read.is_err_and(|error| error.is_eof())
+    }
+
     /// Returns true for a call whose arguments are a JSON value that is still open.
     fn is_cut(&self) -> bool {
-        let read = serde_json::from_str::<serde::de::IgnoredAny>(&self.text);
-        self.kind == Kind::Call && self.arguments() == self.text && read.is_err_and(|error| error.is_eof())
+        self.kind == Kind::Call && self.is_open()
+    }
+
+    /// Returns the message as a client gets it: a call needs an object, except that one without a marker after it may be
+    /// open. `marked`: a marker follows.
+    fn judged(mut self, marked: bool) -> Self {
+        let is_object = serde_json::from_str::<serde_json::Map<String, Value>>(&self.arguments()).is_ok();
+        if self.kind == Kind::Call && !is_object && (marked || !self.is_open()) {
+            let is_thought = self.header.contains("analysis");
+            self.kind = if is_thought { Kind::Reasoning } else { Kind::Content };
+        }
+        self
     }
 }
 
@@ -85,8 +101,13 @@ fn message() -> impl Strategy<Value = Message> {
         (Kind::Call, " to=functions.NAME<|channel|>commentary json"),
         (Kind::Search, "<|channel|>commentary to=browser.search code"),
     ]);
-    (header, select(NAME.to_vec()), text(), any::<bool>())
-        .prop_map(|((kind, header), name, text, started)| Message { kind, header, name, text, started })
+    (header, select(NAME.to_vec()), text(), any::<[bool; 2]>()).prop_map(
+        |((kind, header), name, text, [started, has_object])| {
+            let is_object = kind == Kind::Call && has_object;
+            let text = if is_object { serde_json::json!({"a": text}).to_string() } else { text };
+            Message { kind, header, name, text, started }
+        },
+    )
 }
 
 /// Returns the text that a model writes.
@@ -177,7 +198,7 @@ fn expected_items(messages: &[Message], stop: bool) -> Vec<[String; 3]> {
         Kind::Content => item("message", message.text.clone()),
         Kind::Reasoning => item("reasoning", message.text.clone()),
         Kind::Search => match serde_json::from_str::<Value>(&message.text) {
-            Ok(Value::Object(_)) => unreachable!("no text has a query"),
+            Ok(Value::Object(members)) if members.contains_key("query") => unreachable!("no text has one"),
             _ => item("reasoning", message.text.clone()),
         },
     };
@@ -198,6 +219,10 @@ fn check(messages: &[Message], stop: bool, sizes: &[usize], reads: &[usize]) -> 
     let text = written(messages, stop);
     let pieces = pieces(&text, sizes);
     let pieces: Vec<_> = pieces.iter().map(String::as_str).collect();
+    let judged = messages.iter().enumerate();
+    let judged = judged.map(|(at, message)| message.clone().judged(stop || at + 1 < messages.len()));
+    let judged: Vec<_> = judged.collect();
+    let messages = judged.as_slice();
     let called = messages.iter().any(|message| message.kind == Kind::Call);
     let chat = stream(Api::Chat, &pieces, "stop");
     let mut frames = said(&chat);

@@ -155,16 +155,35 @@ fn chat_frames_of_each_message() {
         (
             &[" to=functions.f<|channel|>commentary json<|message|>{", "}<|call|>"],
             "tool_calls",
-            &["f0:f", "a0:{", "a0:}", "tool_calls"],
+            &["f0:f", "a0:{}", "tool_calls"],
         ),
-        // Arguments are not repaired; a name with dots; two calls.
+        // A name with dots; two calls.
         (
             &[
-                "<|channel|>commentary to=functions.a.b<|message|>{x<|call|><|channel|>analysis to=functions.c<|message|><|call|>",
+                "<|channel|>commentary to=functions.a.b<|message|>{\"x\":1}<|call|><|channel|>analysis to=functions.c<|message|><|call|>",
             ],
             "stop",
-            &["f0:a.b", "a0:{x", "f1:c", "a1:{}", "tool_calls"],
+            &["f0:a.b", "a0:{\"x\":1}", "f1:c", "a1:{}", "tool_calls"],
         ),
+        // Arguments that are no object are text, as without a recipient; open ones are a cut call at the end alone.
+        (
+            &[
+                "<|channel|>commentary to=functions.f<|message|>{x<|call|>",
+                "<|channel|>analysis to=functions.f<|message|>[1]",
+            ],
+            "stop",
+            &["c:{x", "r:[1]", "stop"],
+        ),
+        (
+            &[
+                "<|channel|>commentary to=functions.f<|message|>{\"a\":1<|call|>",
+                "<|channel|>commentary to=functions.f<|message|>{\"a\":",
+            ],
+            "stop",
+            &["c:{\"a\":1", "f0:f", "a0:{\"a\":", "length"],
+        ),
+        // A text that the limit cuts goes out as far as it was written.
+        (&["<|channel|>commentary to=functions.f<|message|>{'a'"], "length", &["f0:f", "a0:{'a'", "length"]),
         // The possible beginning of a marker is held, and becomes a frame of its own.
         (&["a <", "b and <|en", "d| x"], "stop", &["c:a ", "c:<", "c:b and ", "c:<|en", "c:d| x", "stop"]),
         (&["<|channel|>final<|message|>x<", "|en", "d|>"], "stop", &["c:x", "stop"]),
@@ -220,6 +239,34 @@ fn whole_answers_say_the_same() {
     let choice = &answer["choices"][0];
     assert_eq!(choice["message"]["content"], Value::Null);
     assert_eq!([&choice["message"]["reasoning_content"], &choice["finish_reason"]], ["A", "length"]);
+}
+
+#[test]
+fn calls_of_tools_that_are_not_offered_are_text() {
+    let call = |name: &str| {
+        format!("<|start|>assistant<|channel|>commentary to=functions.{name}<|message|>{{}}<|call|>")
+    };
+    let pieces = [call("f"), call("g"), "<|channel|>analysis to=functions.g<|message|>{\"a\":1}".to_owned()];
+    let pieces: Vec<_> = pieces.iter().map(String::as_str).collect();
+    let mut case = stream(Api::Chat, &pieces, "stop");
+    case.request["tools"] = json!([{"type": "function", "function": {"name": "f"}}]);
+    let answer = case.run(&Cut::Whole);
+    assert_eq!(said(&case), ["f0:f", "a0:{}", "c:{}", "r:{\"a\":1}", "tool_calls"]);
+    assert_eq!(case.run(&Cut::Bytes), answer);
+}
+
+#[test]
+fn arguments_are_repaired_as_the_option_says() {
+    for (repair, end, expected) in [
+        ("off", "<|call|>", &["c:{\"a\":1,}", "stop"][..]),
+        ("json", "<|call|>", &["f0:f", "a0:{\"a\":1}", "tool_calls"]),
+        ("json", "", &["f0:f", "a0:{\"a\":1}", "tool_calls"]),
+    ] {
+        let text = format!("<|channel|>commentary to=functions.f<|message|>{{\"a\":1,}}{end}");
+        let mut case = stream(Api::Chat, &[&text], "stop");
+        case.options["repair_arguments"] = repair.into();
+        assert_eq!(said(&case), expected, "{repair} {end}");
+    }
 }
 
 #[test]

@@ -10,11 +10,12 @@
 //! Takes: the text of a section from its first byte that is undecided, and its grammar. Gives: what the grammar emits.
 //! Remembers: the held call. Never: keeps the text; the caller does, until it is decided.
 
+use super::super::held_call::HeldCall;
 use super::super::{Emit, Piece};
 use super::start::Candidate;
 use super::{Grammar, Notation, Step, Tools};
 use crate::wire::options::RepairArguments;
-use crate::wire::repair::{self, ArgumentsEnd, MAX_HELD};
+use crate::wire::repair::ArgumentsEnd;
 use crate::wire::rule::Rule;
 
 /// Parser for one section of calls.
@@ -25,19 +26,17 @@ pub(super) struct Section {
     repair: RepairArguments,
     /// Number of bytes read of the undecided text.
     read: usize,
-    held: Option<HeldCall>,
+    held: Option<PlacedCall>,
     /// Offset in the undecided text of the end of a call that is text, because its arguments are no JSON.
     rejected: Option<usize>,
     /// True once a call has been sent.
     called: bool,
 }
 
-/// Call of which nothing has been sent.
+/// Held call with its place.
 #[derive(Debug)]
-struct HeldCall {
-    name: String,
-    id: Option<String>,
-    arguments: String,
+struct PlacedCall {
+    call: HeldCall,
     /// Offset in bytes of its text in the undecided text.
     start: usize,
 }
@@ -100,7 +99,6 @@ impl Section {
             if !self.is_decided(emit) {
                 self.rejected = Some(self.read);
                 self.read = self.held.take().map_or(0, |held| held.start);
-                emit(Piece::Recognised(Rule::ToolArgumentsInvalid));
                 return Step::No;
             }
             match step {
@@ -118,31 +116,21 @@ impl Section {
         let start = if self.called { self.read } else { 0 };
         grammar.step(text, last, tools, &mut |piece| match (piece, held.as_mut()) {
             (Piece::Call { name, id }, _) => {
-                let (name, id) = (name.to_owned(), id.map(str::to_owned));
-                *held = Some(HeldCall { name, id, arguments: String::new(), start });
+                *held = Some(PlacedCall { call: HeldCall::new(name, id), start });
             }
-            (Piece::Arguments(text), Some(held)) => held.arguments.push_str(text),
+            (Piece::Arguments(text), Some(held)) => held.call.push(text),
             (piece, _) => emit(piece),
         })
     }
 
     /// Sends the held call if nothing more has to be known of it. Returns false if it is none.
     fn is_decided(&mut self, emit: Emit<'_>) -> bool {
-        let Some(held) = &mut self.held else { return true };
+        let Some(PlacedCall { call, .. }) = &mut self.held else { return true };
         match self.grammar.notation() {
-            Notation::OpenJson if held.arguments.len() <= MAX_HELD => return true,
-            Notation::EndedJson if held.arguments.len() <= MAX_HELD => {
-                if !held.arguments.trim_start().starts_with('{') {
-                    return false;
-                }
-                if let Some(repaired) = repair::repaired(&held.arguments, self.repair, ArgumentsEnd::Marked) {
-                    repaired.rules.iter().for_each(|rule| emit(Piece::Recognised(*rule)));
-                    held.arguments = repaired.text;
-                } else if !repair::is_json(&held.arguments) {
-                    return false;
-                }
-            }
-            _ => {}
+            _ if call.is_too_long() => {}
+            Notation::OpenJson => return true,
+            Notation::EndedJson if !call.check(self.repair, ArgumentsEnd::Marked, emit) => return false,
+            Notation::EndedJson | Notation::Other => {}
         }
         self.release(emit);
         true
@@ -150,13 +138,10 @@ impl Section {
 
     /// Sends the held call, if any, as far as it has come.
     pub(super) fn release(&mut self, emit: Emit<'_>) {
-        let Some(HeldCall { name, id, arguments, .. }) = self.held.take() else { return };
+        let Some(PlacedCall { call, .. }) = self.held.take() else { return };
         if !std::mem::replace(&mut self.called, true) {
             emit(Piece::Recognised(Rule::ToolText));
         }
-        emit(Piece::Call { name: &name, id: id.as_deref() });
-        if !arguments.is_empty() {
-            emit(Piece::Arguments(&arguments));
-        }
+        call.send(emit);
     }
 }
