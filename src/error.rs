@@ -79,8 +79,6 @@ pub struct Error {
     pub stale: bool,
     /// Retry class, which the retry logic consults.
     pub class: RetryClass,
-    /// Underlying error, for the log only.
-    pub source: Option<std::io::Error>,
 }
 
 impl Error {
@@ -90,10 +88,10 @@ impl Error {
         Self { class, ..self }
     }
 
-    /// Returns the same failure with its underlying error.
+    /// Returns the same failure with the error of the system that caused it.
     #[must_use]
-    pub fn with_source(self, source: std::io::Error) -> Self {
-        Self { source: Some(source), ..self }
+    pub fn with_source(self, source: &std::io::Error) -> Self {
+        Self { public: self.public.with_cause(source.to_string()), ..self }
     }
 }
 
@@ -101,7 +99,7 @@ impl From<Failure> for Error {
     fn from(public: Failure) -> Self {
         let side = Side::of(&public);
         let class = RetryClass::of(&public);
-        Self { public, side, stale: false, class, source: None }
+        Self { public, side, stale: false, class }
     }
 }
 
@@ -114,12 +112,8 @@ impl From<Fault> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.public.message)?;
-        self.source.as_ref().map_or(Ok(()), |source| write!(f, " ({source})"))
+        self.public.cause.as_ref().map_or(Ok(()), |cause| write!(f, " ({cause})"))
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|source| source as _)
-    }
-}
+impl std::error::Error for Error {}

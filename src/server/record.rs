@@ -75,7 +75,7 @@ pub(super) struct Record {
     /// Type or code of the error.
     code: Option<String>,
     side: Option<Side>,
-    cause: Option<String>,
+    cause: Option<Cow<'static, str>>,
     /// Result of the request if it ended now.
     end: End,
     pub(super) model: Arc<str>,
@@ -212,7 +212,6 @@ impl Record {
     /// Counts a finished attempt with the error that ended it. `request` is the body that was sent.
     pub(super) fn ended(&mut self, upstream: &Upstream, error: Option<&Error>, request: &EngineBody) {
         if let Some(error) = error {
-            self.note_cause(error);
             self.note_engine_error(&error.public, &request.joined());
         }
         self.attempted(upstream, error.map(|error| &error.public));
@@ -221,6 +220,9 @@ impl Record {
     /// Counts a finished attempt; `failure` is the reason why it failed.
     pub(super) fn attempted(&mut self, upstream: &Upstream, failure: Option<&Failure>) {
         let outcome = failure.map_or("ok", |failure| failure.code.as_deref().unwrap_or("refused"));
+        if let Some(failure) = failure {
+            self.cause.clone_from(&failure.cause);
+        }
         self.app.metrics.attempt(&upstream.figures, outcome);
         let Self { request_id, line, cause, .. } = self;
         if outcome == "ok" {
@@ -337,11 +339,6 @@ impl Record {
         keys.fold(text.to_owned(), |text, key| without_key(&text, key.as_bytes()))
     }
 
-    /// Notes the cause of an error, for the log alone.
-    pub(super) fn note_cause(&mut self, error: &Error) {
-        self.cause = error.source.as_ref().map(ToString::to_string);
-    }
-
     /// Records what an answer has cost that only counted tokens.
     pub(super) fn used(&mut self, usage: crate::wire::event::Usage) {
         self.summary.usage = Some(usage);
@@ -394,7 +391,7 @@ impl Record {
                     error = line.refusal.as_ref().map(|refusal| refusal.0.as_str()),
                     engine_status,
                     engine_error,
-                    cause = self.cause,
+                    cause = self.cause.as_deref(),
                     end = self.end.name(),
                     attempts = self.attempts,
                     upstream = self.upstream.as_ref().map(|upstream| upstream.config.name.as_str()),

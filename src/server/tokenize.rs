@@ -7,7 +7,7 @@ use crate::engine::{Engine, TOKENIZE};
 use crate::json::{Raw, integer, object, raw_member, read};
 use crate::request::EngineBody;
 use crate::request::fields;
-use crate::wire::fault::{Failure, Fault};
+use crate::wire::fault::{Failure, Fault, Unusable};
 
 /// Returns the path and the body of the request that counts the tokens of this chat.
 pub(super) fn request(engine: &Engine, chat: EngineBody) -> (&'static str, EngineBody) {
@@ -51,7 +51,7 @@ object! {
 /// the chat (llama.cpp). Fails if the answer is unreadable.
 pub(super) fn counted(answer: &[u8]) -> Result<Option<u64>, Failure> {
     let answer = std::str::from_utf8(answer).ok().and_then(|text| read(text).ok());
-    let answer: TokenCount<'_> = answer.ok_or(Fault::InvalidResponse)?;
+    let answer: TokenCount<'_> = answer.ok_or(Unusable::Unreadable)?;
     Ok(answer.count.and_then(integer))
 }
 

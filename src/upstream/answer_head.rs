@@ -3,7 +3,7 @@
 use super::http1::{Head, Malformed};
 use crate::error::{Error, RetryClass};
 use crate::tls::{self, Socket};
-use crate::wire::fault::{Failure, Fault};
+use crate::wire::fault::{Failure, Fault, Unusable};
 use bytes::BytesMut;
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
@@ -16,7 +16,8 @@ const READ: usize = 2 << 10;
 
 /// Reads the head of the answer, past interim answers, and leaves in `buffer` what follows it. `poll_read` appends
 /// what the engine sends next, or fails if the request itself cannot be completed. `reused`: the connection has
-/// served before, so that its silent end is marked as stale.
+/// served before, so that it is stale if it ends in silence, or if what comes first is no head: that belongs to an
+/// answer before.
 ///
 /// # Errors
 /// Fails if the answer does not come or is not HTTP, or as `poll_read` does.
@@ -31,7 +32,9 @@ pub(super) async fn read_head(
             Ok(Some(head)) => return Ok(head),
             Ok(None) => {}
             Err(Malformed) => {
-                return Err(Error::from(Fault::InvalidResponse).with_class(RetryClass::MaybeProcessed));
+                let failure = Failure::from(Unusable::Head);
+                let stale = reused && interim == 0 && !buffer.starts_with(b"HTTP/");
+                return Err(Error { stale, class: RetryClass::MaybeProcessed, ..failure.into() });
             }
         }
         let cause = match poll_fn(|cx| poll_read(cx, buffer)).await {
@@ -41,10 +44,10 @@ pub(super) async fn read_head(
             Ok(Err(error)) => error,
         };
         if !reused && buffer.is_empty() && tls::is_refusal(&cause) {
-            return Err(Error::from(Fault::Unreachable).with_source(cause));
+            return Err(Error::from(Fault::Unreachable).with_source(&cause));
         }
         let stale = reused && buffer.is_empty() && interim == 0;
-        return Err(Error { stale, ..Error::from(Fault::Reset).with_source(cause) });
+        return Err(Error { stale, ..Error::from(Fault::Reset).with_source(&cause) });
     }
 }
 
@@ -90,8 +93,12 @@ mod tests {
             assert_eq!((error.0, error.2), (Fault::Reset, is_stale), "{pieces:?} {reused}");
         }
         assert_eq!(read(&[interim, "HTTP/1.1 20", "0 OK\r\n\r\n"], true).await, Ok(200));
-        let malformed = (Fault::InvalidResponse, RetryClass::MaybeProcessed, false);
-        assert_eq!(read(&["SSH-2.0\r\n"], true).await, Err(malformed));
+        for (piece, reused, is_stale) in
+            [("SSH-2.0\r\n", false, false), ("SSH-2.0\r\n", true, true), ("HTTP/1.1 x\r\n\r\n", true, false)]
+        {
+            let malformed = (Fault::InvalidResponse, RetryClass::MaybeProcessed, is_stale);
+            assert_eq!(read(&[piece], reused).await, Err(malformed), "{piece} {reused}");
+        }
     }
 
     #[tokio::test]

@@ -323,7 +323,7 @@ impl Client {
         let Some(trust) = &self.tls else { return Ok(Connection { stream: stream.into(), to }) };
         match tokio::time::timeout(self.handshake, Box::pin(trust.connect(stream))).await {
             Ok(Ok(stream)) => Ok(Connection { stream, to }),
-            Ok(Err(error)) => Err(Error::from(Fault::Unreachable).with_source(error)),
+            Ok(Err(error)) => Err(Error::from(Fault::Unreachable).with_source(&error)),
             Err(_) => Err(Error::from(Fault::Timeout).with_class(RetryClass::Unsent)),
         }
     }
@@ -332,7 +332,7 @@ impl Client {
     /// error.
     async fn connected(&self, order: Vec<SocketAddr>) -> Result<(TcpStream, SocketAddr), Error> {
         let until = Instant::now() + self.connect;
-        let mut failed = Error::from(Fault::Unreachable).with_source(ErrorKind::NotFound.into());
+        let mut failed = Error::from(Fault::Unreachable).with_source(&ErrorKind::NotFound.into());
         let mut order = order.into_iter().peekable();
         while let Some(to) = order.next() {
             let left = until.saturating_duration_since(Instant::now());
@@ -349,7 +349,7 @@ impl Client {
             self.addresses.record_connect(to, is_connected);
             failed = match connected {
                 Ok(Ok(stream)) => return Ok((stream, to)),
-                Ok(Err(error)) => Error::from(Fault::Unreachable).with_source(error),
+                Ok(Err(error)) => Error::from(Fault::Unreachable).with_source(&error),
                 Err(_) => Error::from(Fault::Timeout).with_class(RetryClass::Unsent),
             };
         }
@@ -366,7 +366,7 @@ fn is_local_exhaustion(error: &io::Error) -> bool {
 
 fn exhausted(error: io::Error) -> Error {
     let message = "The proxy has no room for another connection to an engine.";
-    Error::from(Failure::from(Fault::Overloaded).with_message(message)).with_source(error)
+    Error::from(Failure::from(Fault::Overloaded).with_message(message)).with_source(&error)
 }
 
 /// Sends a request on a connection and reads the head of the answer. `reused`: the connection has served before, so

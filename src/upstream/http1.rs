@@ -13,7 +13,7 @@ use http::header::{
 };
 
 /// Upper limit for the interim answers (1xx) before the answer.
-const INTERIM: usize = 8;
+pub(super) const MAX_INTERIM: usize = 8;
 /// Upper limit for the bytes of a head.
 pub(super) const HEAD_LIMIT: usize = 64 << 10;
 const HEADERS: usize = 100;
@@ -54,7 +54,7 @@ impl Head {
     pub(super) fn take(buffer: &mut BytesMut, interim: &mut usize) -> Result<Option<Self>, Malformed> {
         while let Some((head, length)) = Self::read(buffer)? {
             buffer.advance(length);
-            if !matches!(head.status, 100 | 102..=199) || *interim >= INTERIM {
+            if !matches!(head.status, 100 | 102..=199) || *interim >= MAX_INTERIM {
                 return Ok(Some(head));
             }
             *interim += 1;

@@ -6,7 +6,7 @@
 
 use super::answer::Answer;
 use super::hops;
-use super::http1::{HEAD_LIMIT, Head};
+use super::http1::{HEAD_LIMIT, Head, MAX_INTERIM};
 use super::http2_stream::{ConnectionShared, Http2Connection, STREAMS, Stream, StreamSlot};
 use super::outgoing::{Connection, Outgoing};
 use super::upload::{Sent, Streaming};
@@ -14,15 +14,15 @@ use crate::error::{Error, RetryClass};
 use crate::request::EngineBody;
 use crate::telemetry::Peer;
 use crate::tls::Socket;
-use crate::wire::fault::{Failure, Fault};
+use crate::wire::fault::{Failure, Fault, Unusable};
 use bytes::Bytes;
-use h2::client::Builder;
-use h2::{Ping, PingPong, Reason, SendStream};
+use h2::client::{Builder, ResponseFuture};
+use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT,
 };
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
-use http::{Method, Request};
+use http::{Method, Request, Response};
 use parking_lot::Mutex;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -140,7 +140,7 @@ impl ConnectionPool {
         let made = match connect.await {
             Ok(connection) => {
                 match tokio::time::timeout(handshake, Box::pin(self.handshake(connection))).await {
-                    Ok(made) => made.map_err(|why| Error::from(Fault::Unreachable).with_source(why)),
+                    Ok(made) => made.map_err(|why| Error::from(Fault::Unreachable).with_source(&why)),
                     Err(_) => Err(Error::from(Fault::Timeout).with_class(RetryClass::Unsent)),
                 }
             }
@@ -269,7 +269,8 @@ pub(super) async fn exchange(
     let is_over = request.body.is_empty() && request.upload.is_none();
     let sent = place.connection.requests.send_request(head, is_over);
     // An error here means that the request has not left this process.
-    let (mut response, mut stream) = sent.map_err(|error| refused(&error))?;
+    let (response, mut stream) = sent.map_err(|error| refused(&error))?;
+    let mut response = FinalAnswer { response, interim: 0 };
     let mut upload = None;
     let response = match &request.upload {
         Some(rest) => {
@@ -286,13 +287,40 @@ pub(super) async fn exchange(
             () = deliver(&mut stream, &request.body) => response.await,
         },
     };
-    let (head, body) = response.map_err(|error| failed(&error, &place))?.into_parts();
+    let response = response.map_err(|error| match error {
+        Some(error) => failed(&error, &place),
+        None => Error::from(Failure::from(Unusable::Head)).with_class(RetryClass::MaybeProcessed),
+    });
+    let (head, body) = response?.into_parts();
     place.connection.state.served.store(true, Ordering::Relaxed);
     place.connection.state.received.fetch_add(1, Ordering::Relaxed);
     let head = Head::of_stream(head.status.as_u16(), head.headers);
     // An engine that refuses the request need not get the rest.
     let upload = upload.filter(|_| head.status < 400).map(Box::new);
     Ok(Answer::of_stream(head, Stream { body, place, upload }))
+}
+
+/// Answer of the engine, past its interim answers.
+struct FinalAnswer {
+    response: ResponseFuture,
+    /// Number of interim answers so far.
+    interim: usize,
+}
+
+impl Future for FinalAnswer {
+    /// The error is `None` after too many interim answers.
+    type Output = Result<Response<RecvStream>, Option<h2::Error>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        while let Poll::Ready(Some(interim)) = self.response.poll_informational(cx) {
+            interim.map_err(Some)?;
+            self.interim += 1;
+            if self.interim > MAX_INTERIM {
+                return Poll::Ready(Err(None));
+            }
+        }
+        Pin::new(&mut self.response).poll(cx).map_err(Some)
+    }
 }
 
 /// Sends as much of a body as the engine accepts now.
@@ -340,7 +368,7 @@ fn io_error(error: &h2::Error) -> io::Error {
 }
 
 fn refused(error: &h2::Error) -> Error {
-    Error { stale: true, ..Error::from(Fault::Unreachable).with_source(io_error(error)) }
+    Error { stale: true, ..Error::from(Fault::Unreachable).with_source(&io_error(error)) }
 }
 
 fn failed(error: &h2::Error, place: &StreamSlot) -> Error {
@@ -354,13 +382,13 @@ fn failed(error: &h2::Error, place: &StreamSlot) -> Error {
     if error.is_library() {
         return Error::from(Fault::InvalidResponse)
             .with_class(RetryClass::MaybeProcessed)
-            .with_source(io_error(error));
+            .with_source(&io_error(error));
     }
     let served = place.connection.state.served.load(Ordering::Relaxed);
     // No data for any request since then: the connection was already dead.
     let silent = place.connection.state.received.load(Ordering::Relaxed) == place.heard;
     let aged = error.is_io() && served && silent;
-    Error { stale: aged, ..Error::from(Fault::Reset).with_source(io_error(error)) }
+    Error { stale: aged, ..Error::from(Fault::Reset).with_source(&io_error(error)) }
 }
 
 #[cfg(test)]
@@ -522,7 +550,7 @@ mod tests {
                     while let Some(Ok((_, mut respond))) = connection.accept().await {
                         match counted.fetch_add(1, Ordering::Relaxed) {
                             0 => first(respond),
-                            _ => drop(respond.send_response(http::Response::new(()), true).unwrap()),
+                            _ => drop(respond.send_response(Response::new(()), true).unwrap()),
                         }
                     }
                 });
@@ -549,6 +577,24 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn interim_answers_have_a_limit() {
+        fn answer<const INTERIM: usize>(mut respond: SendResponse<Bytes>) {
+            for _ in 0..INTERIM {
+                let hints = Response::builder().status(103).body(()).unwrap();
+                respond.send_informational(hints).unwrap();
+            }
+            respond.send_response(Response::new(()), true).unwrap();
+        }
+        let request = Outgoing::for_test("POST");
+        let (url, _) = engine_that_begins_with(answer::<MAX_INTERIM>).await;
+        assert_eq!(client(&url).send(&request).await.unwrap().head.status, 200);
+        let (url, count) = engine_that_begins_with(answer::<{ MAX_INTERIM + 1 }>).await;
+        let error = client(&url).send(&request).await.unwrap_err();
+        assert_eq!((error.public.fault, error.class), (Fault::InvalidResponse, RetryClass::MaybeProcessed));
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
     /// Source that has nothing yet, and counts how often it is asked.
     struct Nothing(Arc<AtomicUsize>);
 
@@ -562,7 +608,7 @@ mod tests {
     #[tokio::test]
     async fn the_rest_of_a_body_goes_to_an_engine_that_accepts_the_request() {
         fn answer<const STATUS: u16>(mut respond: SendResponse<Bytes>) {
-            let head = http::Response::builder().status(STATUS).body(()).unwrap();
+            let head = Response::builder().status(STATUS).body(()).unwrap();
             let mut body = respond.send_response(head, false).unwrap();
             body.send_data(Bytes::from_static(b"ab"), true).unwrap();
         }
@@ -600,7 +646,7 @@ mod tests {
                         count += piece.len();
                         body.flow_control().release_capacity(piece.len()).unwrap();
                     }
-                    let mut answer = respond.send_response(http::Response::new(()), false).unwrap();
+                    let mut answer = respond.send_response(Response::new(()), false).unwrap();
                     answer.send_data(Bytes::from(count.to_string()), true).unwrap();
                 });
             }

@@ -113,13 +113,13 @@ impl Resolver {
                     (None, failed) => {
                         let why =
                             failed.as_ref().map_or_else(|| ErrorKind::NotFound.into(), FailedLookup::error);
-                        return Err(Error::from(Fault::Unreachable).with_source(why));
+                        return Err(Error::from(Fault::Unreachable).with_source(&why));
                     }
                 }
             };
             if tokio::time::timeout_at(asked + self.timeout, told).await.is_err() {
                 let why = io::Error::new(ErrorKind::TimedOut, "the name is not answered for");
-                return Err(Error::from(Fault::Timeout).with_class(RetryClass::Unsent).with_source(why));
+                return Err(Error::from(Fault::Timeout).with_class(RetryClass::Unsent).with_source(&why));
             }
         }
     }

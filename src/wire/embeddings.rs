@@ -3,7 +3,7 @@
 //! `object` (`"list"`), `data` (`object`, `index`, `embedding` as sent: numbers or base64), `model`, `usage`
 //! (`prompt_tokens`, `total_tokens`). Engines add ids, times and details; the API has none.
 
-use super::fault::{Failure, Fault};
+use super::fault::{Failure, Unusable};
 use crate::json::{Raw, Text, integer, object, read, write_compact, write_number, write_string};
 use bytes::{BufMut, BytesMut};
 
@@ -39,15 +39,15 @@ object! {
 pub fn rewrite(body: &[u8], model: &str, out: &mut BytesMut) -> Result<u64, Failure> {
     let Some(read) = std::str::from_utf8(body).ok().and_then(|text| read::<EmbeddingsBody<'_>>(text).ok())
     else {
-        return Err(Fault::InvalidResponse.into());
+        return Err(Unusable::Unreadable.into());
     };
     if read.error.is_some() || read.object.is_some_and(|object| object == "error") {
         return Err(Failure::of_answer(500, body, false));
     }
-    let Some(data) = read.data else { return Err(Fault::InvalidResponse.into()) };
+    let Some(data) = read.data else { return Err(Unusable::Unreadable.into()) };
     out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
     for (at, entry) in data.iter().enumerate() {
-        let Some(embedding) = entry.embedding else { return Err(Fault::InvalidResponse.into()) };
+        let Some(embedding) = entry.embedding else { return Err(Unusable::Unreadable.into()) };
         out.extend_from_slice(if at > 0 { b",{" } else { b"{" });
         out.extend_from_slice(b"\"object\":\"embedding\",\"index\":");
         write_number(entry.index.and_then(integer).unwrap_or(at as u64), out);

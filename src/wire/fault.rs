@@ -18,7 +18,7 @@ macro_rules! faults {
         impl Fault {
             const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            fn row(self) -> (u16, &'static str, Option<&'static str>, &'static str) {
+            pub(super) fn row(self) -> (u16, &'static str, Option<&'static str>, &'static str) {
                 match self { $(Self::$name => ($status, $kind, $code, $message),)* }
             }
         }
@@ -211,8 +211,10 @@ pub struct Failure {
     pub code: Option<Cow<'static, str>>,
     /// Engine's own report for the log, if the engine caused the failure.
     pub engine: Option<Box<EngineReport>>,
+    /// Cause in samewire's or the system's words, for the log alone.
+    pub cause: Option<Cow<'static, str>>,
     /// `plan_type` and `resets_at` of `usage_limit_reached`, as JSON members.
-    limits: Vec<(&'static str, String)>,
+    pub(super) limits: Vec<(&'static str, String)>,
 }
 
 /// Engine's report of a failure, for the log; the client's message may hide a part of it.
@@ -232,6 +234,45 @@ impl EngineReport {
     }
 }
 
+/// Reason why an engine's answer cannot be used, for the log: `upstream_invalid_response` alone does not tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// Head that is none.
+    Head,
+    /// Status without a body that could be read.
+    Status,
+    /// Body with a content coding.
+    Compressed,
+    /// Body that is neither JSON nor events.
+    Foreign,
+    /// JSON of another API.
+    Unreadable,
+    /// Body that breaks the rules of HTTP.
+    Malformed,
+    /// Body above the limit.
+    TooLarge,
+}
+
+impl Unusable {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Head => "what it sends is no head of HTTP/1.1",
+            Self::Status => "its status is neither an error nor a success with a body",
+            Self::Compressed => "its body is compressed, which was not requested",
+            Self::Foreign => "its body is neither a JSON object nor an event stream",
+            Self::Unreadable => "the JSON of its answer is not what this route answers",
+            Self::Malformed => "its body breaks the rules of HTTP",
+            Self::TooLarge => "its body is larger than limits.max_answer_bytes",
+        }
+    }
+}
+
+impl From<Unusable> for Failure {
+    fn from(why: Unusable) -> Self {
+        Self::from(Fault::InvalidResponse).with_cause(why.text())
+    }
+}
+
 impl From<Fault> for Failure {
     fn from(fault: Fault) -> Self {
         let (status, kind, code, message) = fault.row();
@@ -243,6 +284,7 @@ impl From<Fault> for Failure {
             param: None,
             code: code.map(Into::into),
             engine: None,
+            cause: None,
             limits: Vec::new(),
         }
     }
@@ -261,6 +303,13 @@ impl Failure {
     #[must_use]
     pub fn with_message(mut self, message: impl Into<Cow<'static, str>>) -> Self {
         self.message = message.into();
+        self
+    }
+
+    /// Returns the failure with its cause for the log.
+    #[must_use]
+    pub fn with_cause(mut self, cause: impl Into<Cow<'static, str>>) -> Self {
+        self.cause = Some(cause.into());
         self
     }
 
@@ -303,7 +352,7 @@ impl Failure {
     pub(crate) fn of_invalid_response(status: u16) -> Self {
         let message =
             format!("Server error: the upstream engine returned an invalid response (HTTP {status}).");
-        Self::from(Fault::InvalidResponse).with_message(message)
+        Self::from(Fault::InvalidResponse).with_message(message).with_cause(Unusable::Unreadable.text())
     }
 
     /// Reads the failure from an error event of a stream; `None` if the data is no error. `named`: the event was

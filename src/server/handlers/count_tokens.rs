@@ -17,7 +17,7 @@ use crate::server::relay::selection::UpstreamSelection;
 use crate::server::tokenize;
 use crate::upstream::Outgoing;
 use crate::wire::event::Usage;
-use crate::wire::fault::{Failure, Fault};
+use crate::wire::fault::{Failure, Unusable};
 use axum::body::Body as Incoming;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{Response, request};
@@ -79,7 +79,7 @@ impl RequestContext {
             Ok(parsed.sender.outgoing(to, "POST", plan.path, plan.body))
         };
         let answer = self.request_object(&parsed.sender, &mut selection, limit, generating).await?;
-        let prompt = prompt_tokens(&answer).ok_or(Fault::InvalidResponse)?;
+        let prompt = prompt_tokens(&answer).ok_or(Unusable::Unreadable)?;
         if let Some(record) = &mut self.record {
             let total = prompt.saturating_add(1);
             record.used(Usage { prompt, completion: 1, total, ..Usage::default() });

@@ -13,7 +13,7 @@ use crate::server::protocol::Protocol;
 use crate::server::relay::attempt::{AttemptTarget, Sender, WholeExchange};
 use crate::upstream::models::{self, Model, Page};
 use crate::upstream::{NoUpstream, Pool, Upstream};
-use crate::wire::fault::{Failure, Fault};
+use crate::wire::fault::{Failure, Fault, Unusable};
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
 use http::{HeaderMap, Response, request};
@@ -230,6 +230,6 @@ async fn request_list(sender: &Sender, upstream: &Arc<Upstream>, total: Duration
     else {
         return (known.ok_or_else(|| Fault::Timeout.into()), HeaderMap::new());
     };
-    let read = |body: Bytes| models::read(&body).ok_or_else(|| Fault::InvalidResponse.into());
+    let read = |body: Bytes| models::read(&body).ok_or_else(|| Failure::from(Unusable::Unreadable).into());
     (result.and_then(read), passed)
 }

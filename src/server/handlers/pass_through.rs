@@ -9,7 +9,7 @@ use crate::server::net::connection::late_timer_extension;
 use crate::server::record::Record;
 use crate::server::relay::attempt::report_outcome;
 use crate::upstream::{Answer, ChosenUpstream, Read, ReadError as BrokenAnswer, Upload};
-use crate::wire::fault::{Failure, Fault};
+use crate::wire::fault::{Failure, Fault, Unusable};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
@@ -116,7 +116,7 @@ impl PassThrough {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..EMPTY_READS {
             if self.record.app.is_cut() {
-                self.fail(Fault::Draining);
+                self.fail(Fault::Draining.into());
                 return Poll::Ready(());
             }
             let Self { answer, buffer, .. } = self;
@@ -124,7 +124,7 @@ impl PassThrough {
             buffer.reserve(READ_BUFFER);
             let Poll::Ready(read) = answer.poll_read(cx, &mut |bytes| buffer.extend_from_slice(bytes)) else {
                 ready!(self.poll_late(cx));
-                self.fail(Fault::Timeout);
+                self.fail(Fault::Timeout.into());
                 return Poll::Ready(());
             };
             self.waiting = None;
@@ -166,8 +166,8 @@ impl PassThrough {
         match read {
             Ok(Read::More) => {}
             Ok(Read::End) => self.complete(),
-            Err(BrokenAnswer::Reset) => self.fail(Fault::Incomplete),
-            Err(BrokenAnswer::Malformed) => self.fail(Fault::InvalidResponse),
+            Err(BrokenAnswer::Reset) => self.fail(Fault::Incomplete.into()),
+            Err(BrokenAnswer::Malformed) => self.fail(Unusable::Malformed.into()),
         }
     }
 
@@ -182,8 +182,7 @@ impl PassThrough {
     }
 
     /// Handles an answer that breaks off.
-    fn fail(&mut self, fault: Fault) {
-        let failure = Failure::from(fault);
+    fn fail(&mut self, failure: Failure) {
         self.record.failed(&failure);
         // An engine cannot be blamed if the client has not sent its whole body.
         let upload = self.upload.as_ref();

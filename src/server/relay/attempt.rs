@@ -26,7 +26,7 @@ use crate::server::net::pending_answer::PendingAnswer;
 use crate::server::relay::selection::UpstreamSelection;
 use crate::telemetry::{Propagation, Trace, without_key};
 use crate::upstream::{ChosenUpstream, Client, Hops, NoUpstream, Outcome, Outgoing, Upstream};
-use crate::wire::fault::{Failure, Fault};
+use crate::wire::fault::{Failure, Fault, Unusable};
 use crate::wire::options::{Options, ResponsesDialect};
 use crate::wire::{AnswerReader, Rewriter};
 use bytes::Bytes;
@@ -183,7 +183,8 @@ impl Sender {
         let status = answer.head.status;
         let good = (200..300).contains(&status) && status != 204;
         if !(good || status >= 400) || answer.head.is_encoded() {
-            return Err(Fault::InvalidResponse.into());
+            let why = if answer.head.is_encoded() { Unusable::Compressed } else { Unusable::Status };
+            return Err(Failure::from(why).into());
         }
         let limit = if good { limit } else { self.app.config.limits.max_error_bytes };
         let collected = answer.collect(limit).await;
@@ -197,7 +198,7 @@ impl Sender {
         let body = collected.map_err(|(body, _)| match body.len() < limit {
             true => Error::from(Fault::Incomplete).with_class(RetryClass::MaybeProcessed),
             // Too large: another engine would send as much.
-            false => Fault::InvalidResponse.into(),
+            false => Failure::from(Unusable::TooLarge).into(),
         })?;
         client.give_back(answer);
         Ok(body.freeze())

@@ -10,6 +10,7 @@ use crate::server::admit::budget::make_room;
 use crate::server::net::pending_answer::PendingAnswer;
 use crate::upstream::{Answer, ChosenUpstream, Head, Upstream};
 use crate::wire::BodyForm;
+use crate::wire::fault::Unusable;
 use bytes::BytesMut;
 use http::HeaderMap;
 use std::time::Duration;
@@ -109,14 +110,18 @@ pub(super) struct UnreadBody {
     says_events: bool,
 }
 
-/// Returns the form in which the body after this head is read; `None` if the answer cannot be used.
-pub(super) fn body_kind(head: &Head) -> Option<BodyKind> {
+/// Returns the form in which the body after this head is read.
+///
+/// # Errors
+/// The answer cannot be used, for this reason.
+pub(super) fn body_kind(head: &Head) -> Result<BodyKind, Unusable> {
     match head.status {
-        400..=599 => Some(BodyKind::Error(BytesMut::new())),
-        200..=299 if head.status != 204 && !head.is_encoded() => {
-            Some(BodyKind::Unknown(UnreadBody { blanks: 0, says_events: says_events(head) }))
-        }
-        _ => None,
+        400..=599 => Ok(BodyKind::Error(BytesMut::new())),
+        200..=299 if head.status != 204 => match head.is_encoded() {
+            true => Err(Unusable::Compressed),
+            false => Ok(BodyKind::Unknown(UnreadBody { blanks: 0, says_events: says_events(head) })),
+        },
+        _ => Err(Unusable::Status),
     }
 }
 
@@ -135,27 +140,31 @@ pub(super) struct BodyReader<'r> {
     pub(super) limits: &'r Limits,
     pub(super) upstream: &'r Upstream,
     pub(super) clock: &'r mut Clock,
-    /// True if the body is too large, or neither an object nor an event stream.
-    pub(super) wrong: bool,
+    /// Reason why the body cannot be used, once there is one.
+    pub(super) wrong: Option<Unusable>,
     /// Time at which the rewriter received its first bytes.
     pub(super) began: Option<Instant>,
 }
 
 impl BodyReader<'_> {
+    /// Receives the next bytes; one read may have several chunks. What follows wrong bytes is discarded.
     pub(super) fn bytes(&mut self, mut bytes: &[u8]) {
+        if self.wrong.is_some() {
+            return;
+        }
         *self.received += bytes.len();
         if let BodyKind::Unknown(UnreadBody { blanks, says_events }) = self.body_kind {
             let text = bytes.trim_ascii_start();
             *blanks += bytes.len() - text.len();
             let Some(first) = text.first() else {
-                self.wrong |= *blanks > BLANK;
+                self.wrong = (*blanks > BLANK).then_some(Unusable::Foreign);
                 return;
             };
             *self.body_kind = match BodyForm::of(*first, *says_events) {
                 Some(BodyForm::Object) => BodyKind::Whole(BytesMut::new()),
                 Some(BodyForm::Events) => BodyKind::Events,
                 None => {
-                    self.wrong = true;
+                    self.wrong = Some(Unusable::Foreign);
                     return;
                 }
             };
@@ -181,7 +190,8 @@ impl BodyReader<'_> {
             BodyKind::Unknown(_) => {}
         }
         self.upstream.scan_answer(bytes);
-        self.wrong |= *self.received > self.limits.max_answer_bytes && !self.buffer.ended();
+        let is_too_large = *self.received > self.limits.max_answer_bytes && !self.buffer.ended();
+        self.wrong = is_too_large.then_some(Unusable::TooLarge);
     }
 }
 

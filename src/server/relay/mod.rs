@@ -29,7 +29,7 @@ use crate::config::Limits;
 use crate::error::RetryClass;
 use crate::upstream::{Answer, Read, ReadError, Upstream};
 use crate::wire::encode::{Encode, Finished, OutputItem, Persisted};
-use crate::wire::fault::{Failure, Fault};
+use crate::wire::fault::{Failure, Fault, Unusable};
 use crate::wire::options::Options;
 use crate::wire::{Ending, OutputBuffer};
 use answer_buffer::AnswerBuffer;
@@ -353,7 +353,6 @@ impl Relay {
                     Ok(answer) => self.begin(answer),
                     Err(error) => {
                         self.exchange.step = EngineStep::Done;
-                        self.record.note_cause(&error);
                         self.exchange.class = Some(error.class);
                         self.fail(error.public);
                     }
@@ -378,8 +377,8 @@ impl Relay {
         let (request_id, status) = (&*self.record.request_id, answer.head.status);
         tracing::debug!(request_id, upstream = self.upstream().config.name, status, "an engine answers");
         match body_kind(&answer.head) {
-            Some(body_kind) => self.exchange.step = EngineStep::Reading(Box::new(answer), body_kind),
-            None => self.fail(Fault::InvalidResponse.into()),
+            Ok(body_kind) => self.exchange.step = EngineStep::Reading(Box::new(answer), body_kind),
+            Err(why) => self.fail(why.into()),
         }
     }
 
@@ -388,7 +387,7 @@ impl Relay {
         let EngineStep::Reading(answer, body_kind) = step else { return Poll::Ready(()) };
         let (limits, upstream) = (&record.app.config.limits, chosen.upstream());
         let mut reading =
-            BodyReader { buffer, received, body_kind, limits, upstream, clock, wrong: false, began: None };
+            BodyReader { buffer, received, body_kind, limits, upstream, clock, wrong: None, began: None };
         let read = ready!(answer.poll_read(cx, &mut |bytes| reading.bytes(bytes)));
         let BodyReader { wrong, began, .. } = reading;
         let now = Instant::now();
@@ -407,8 +406,11 @@ impl Relay {
             self.exchange.chosen.upstream().figures.first_token.observe(elapsed);
             self.record.progressed(self.chunks());
         }
+        if let Some(why) = wrong {
+            self.fail(why.into());
+            return Poll::Ready(());
+        }
         match read {
-            _ if wrong => self.fail(Fault::InvalidResponse.into()),
             Ok(Read::More) => self.end_long_error_body(),
             Ok(Read::End) => self.body_ended(Ending::Clean),
             Err(ReadError::Reset) => self.body_ended(Ending::Reset),
@@ -452,7 +454,7 @@ impl Relay {
             }
             BodyKind::Whole(body) if ending == Ending::Clean => buffer.whole(body),
             BodyKind::Unknown(_) if ending == Ending::Clean && !says_events(&answer.head) => {
-                buffer.fail(Fault::InvalidResponse.into());
+                buffer.fail(Unusable::Foreign.into());
             }
             _ => buffer.finish(ending),
         }
@@ -464,7 +466,7 @@ impl Relay {
             self.body_ended(Ending::Reset);
         } else {
             self.exchange.class = Some(RetryClass::MaybeProcessed);
-            self.fail(Fault::InvalidResponse.into());
+            self.fail(Unusable::Malformed.into());
         }
     }
 

@@ -59,14 +59,16 @@ object! {
 const REASONING_DETAILS: &str = "reasoning_details";
 
 /// Emits the content of the choice's delta or message in canonical order (wire-format 2.3 rule 3). Fails if
-/// content or reasoning has the wrong type.
+/// content or reasoning has the wrong type, or if the choice has the text of a legacy completion in their place.
 pub(super) fn pieces<'a>(
     choice: &mut Choice<'a>,
     emitter: &mut ChoiceEmitter<'a, '_>,
 ) -> Result<(), Unreadable> {
     let whole = choice.delta.is_none();
     let may_promote = whole && is_natural_stop(choice.finish_reason);
-    let Some(delta) = choice.delta.as_mut().or(choice.message.as_mut()) else { return Ok(()) };
+    let Some(delta) = choice.delta.as_mut().or(choice.message.as_mut()) else {
+        return if choice.text.is_none_or(|text| text.is_empty()) { Ok(()) } else { Err(Unreadable) };
+    };
     if !whole {
         // Streams have no frame for these parts of whole messages: they become unknown fields.
         for (key, part) in [("annotations", delta.annotations.take()), ("audio", delta.audio.take())] {

@@ -1,7 +1,7 @@
 //! Answers in another form than requested, or with a wrong content type.
 
 use crate::canonical::{Canonical, usage_object};
-use crate::sim::{Engine, Request, Script, Setup, World};
+use crate::sim::{Engine, PATIENCE, Request, Script, Setup, World, until};
 use std::time::Duration;
 
 const WHOLE: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hi"},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"total_tokens":8,"completion_tokens":5}}"#;
@@ -110,6 +110,59 @@ async fn fault_u38_broken_stream_is_no_whole_answer() {
         let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
         let answer = world.ask(&Request::plain("")).await;
         assert_eq!(answer.failure(), (status, "server_error".into(), Some(code.into())));
+        world.end().await;
+    }
+}
+
+/// The first HTTP chunk of an answer that is none, with the next ones in the same packet: no client gets a part of it.
+#[tokio::test]
+async fn fault_u37_what_begins_as_no_event_is_no_answer() {
+    let requests = [
+        Request::stream(""),
+        Request::plain(""),
+        Request::post("/v1/completions", r#"{"model":"m","prompt":"x","stream":true}"#),
+        Request::post("/v1/responses", r#"{"model":"m","input":"x","stream":true}"#),
+        Request::post(
+            "/v1/messages",
+            r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}],"stream":true}"#,
+        ),
+    ];
+    let head = |label: &str| {
+        format!("HTTP/1.1 200 OK\r\ncontent-type: {label}\r\ntransfer-encoding: chunked\r\n\r\n")
+    };
+    for label in ["text/plain", "application/octet-stream"] {
+        for beginning in ["foo: bar\n", "<html>", "\u{1}\n"] {
+            let script = Script::new().raw(head(label)).chunk(format!("{beginning}data: 1\n\n"));
+            let script = script.chunk(sse()).end().in_one_write();
+            let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
+            for request in &requests {
+                let answer = world.ask(request).await;
+                assert!(answer.head.status >= 500, "{label} {beginning:?}: {}", answer.text());
+                assert!(answer.text().contains("upstream_invalid_response"), "{}", answer.text());
+            }
+            let why = "its body is neither a JSON object nor an event stream";
+            until("the log tells why", PATIENCE, || world.samewire.count_logged(why) >= requests.len()).await;
+            world.end().await;
+        }
+    }
+}
+
+/// Chunks of one API in answer to the other have no text that a client would get.
+#[tokio::test]
+async fn fault_u37_an_answer_of_the_other_api() {
+    let legacy = r#"{"id":"c","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"Hi","finish_reason":"stop"}]}"#;
+    let completions =
+        |more: &str| Request::post("/v1/completions", format!(r#"{{"model":"m","prompt":"x"{more}}}"#));
+    for (script, requests) in [
+        (Script::new().head_sse().chunk(sse()).end(), [completions(r#","stream":true"#), completions("")]),
+        (Script::new().json("200 OK", WHOLE), [completions(r#","stream":true"#), completions("")]),
+        (Script::new().head_sse().ev(legacy).done().end(), [Request::stream(""), Request::plain("")]),
+        (Script::new().json("200 OK", legacy), [Request::stream(""), Request::plain("")]),
+    ] {
+        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
+        for request in requests {
+            assert_eq!(world.ask(&request).await.head.status, 502);
+        }
         world.end().await;
     }
 }

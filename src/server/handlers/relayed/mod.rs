@@ -21,7 +21,7 @@ use crate::server::context::RequestContext;
 use crate::server::relay::attempt::{AttemptTarget, Sender, failure_of, name_missing_route, report_outcome};
 use crate::server::relay::selection::UpstreamSelection;
 use crate::upstream::{Outgoing, Read, Upload, Upstream};
-use crate::wire::fault::{Failure, Fault};
+use crate::wire::fault::{Failure, Fault, Unusable};
 use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
 use client_body::ClientBody;
@@ -287,7 +287,6 @@ impl RequestContext {
             report_outcome(&mut underway.chosen, Some(&error.public), status, &passed);
             self.passed = passed;
             if let Some(record) = &mut self.record {
-                record.note_cause(&error);
                 // A relayed body is not kept, so the error text cannot be compared with it.
                 match outgoing.upload {
                     None => record.ended(&upstream, Some(&error), &outgoing.body),
@@ -340,7 +339,7 @@ impl RequestContext {
             return Err(FailedAttempt { error, status: Some(status), passed });
         }
         if !(200..300).contains(&status) {
-            return Err(FailedAttempt { passed, ..Error::from(Fault::InvalidResponse).into() });
+            return Err(FailedAttempt { passed, ..Error::from(Failure::from(Unusable::Status)).into() });
         }
         let (length, mut first) = (answer.length(), BytesMut::new());
         let reading = std::future::poll_fn(|cx| {
