@@ -55,9 +55,9 @@ pub struct TlsConfig {
     pub files: IdentityFiles,
     /// Certificate and key, as read with the configuration.
     pub identity: Identity,
-    /// Time limit of a handshake, including the wait for its turn.
+    /// Time limit of a handshake, from the connection on.
     pub handshake: Seconds,
-    /// Maximum number of concurrent handshakes; further connections wait for their turn.
+    /// Maximum number of handshakes that are computed at a time; further clients wait for their turn.
     pub max_handshakes: usize,
 }
 

@@ -6,9 +6,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::server::{ServerConfig, WebPkiClientVerifier};
+use tokio_rustls::rustls::ServerConnection;
+use tokio_rustls::rustls::server::{Acceptor, ServerConfig, WebPkiClientVerifier};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 
 /// Limit of plaintext that rustls buffers for a slow client. The rest stays in the proxy's own buffers, which are
 /// counted.
@@ -74,15 +75,26 @@ impl Identity {
         Ok(Self { config: Arc::new(config), ends, marks })
     }
 
-    /// Performs the TLS handshake with a client.
+    /// Performs the TLS handshake with a client whose hello has arrived. The first poll computes samewire's part.
     ///
     /// # Errors
-    /// Fails if the client does not speak TLS, or lacks a required certificate.
-    pub async fn accept(self, stream: TcpStream) -> io::Result<Socket> {
-        let limit = |connection: &mut tokio_rustls::rustls::ServerConnection| {
-            connection.set_buffer_limit(Some(BUFFER));
-        };
-        let stream = TlsAcceptor::from(self.config).accept_with(stream, limit).await?;
+    /// Fails if the client does not continue the handshake, or lacks a required certificate.
+    pub async fn accept(self, hello: ClientHello) -> io::Result<Socket> {
+        let limit = |connection: &mut ServerConnection| connection.set_buffer_limit(Some(BUFFER));
+        let stream = hello.0.into_stream_with(self.config, limit).await?;
         Ok(Socket::Tls(Box::new(stream.into())))
+    }
+}
+
+/// Connection whose client has sent its whole hello, the first message of a handshake.
+pub struct ClientHello(StartHandshake<TcpStream>);
+
+impl ClientHello {
+    /// Reads the hello, which costs next to nothing.
+    ///
+    /// # Errors
+    /// Fails if the client does not speak TLS, or leaves.
+    pub async fn read(stream: TcpStream) -> io::Result<Self> {
+        LazyConfigAcceptor::new(Acceptor::default(), stream).await.map(Self)
     }
 }

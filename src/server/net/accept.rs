@@ -1,11 +1,10 @@
 //! Acceptance of client connections, and the task that serves each of them.
 //!
 //! Takes: a listener. Gives: each connection, with its slot, to the worker thread with the fewest connections.
-//! Remembers: idle connections, to close one of them when the limit is reached. Never: interprets a request.
+//! Never: interprets a request.
 
 use super::connection::{ClientIo, LINGER, VANISHED_AFTER};
-use super::connection_state::ConnectionState;
-use super::connections::{ConnectionSlot, Connections};
+use super::connections::{ConnectionSlot, Connections, Evictions};
 use super::descriptors::has_pending_connection;
 use super::shutdown::{Phase, PhaseWatcher};
 use super::{closing, http2, tls};
@@ -37,9 +36,6 @@ const SLOT_WAIT: Duration = Duration::from_secs(1);
 const SLOT_CHECK: Duration = Duration::from_millis(20);
 /// Limit for the bytes that the kernel buffers for a client before it sends them (`TCP_NOTSENT_LOWAT`).
 const KERNEL_UNSENT_BYTES: u32 = 32 << 10;
-/// Time that an evicted connection has to close before another one is evicted: it may have to write to a client
-/// that does not read.
-const EVICTION_TIME: Duration = Duration::from_millis(100);
 /// Upper limit for the refused connections that receive an error response at the same time.
 const MAX_REFUSALS: usize = 64;
 /// Pause after a failed accept: the first one, and the longest after repeated doubling.
@@ -64,10 +60,7 @@ pub(in crate::server) struct Acceptor {
     /// True if clients speak TLS.
     secure: bool,
     inboxes: Vec<Inbox>,
-    /// Candidates for eviction; the connection that has been idle longest is last.
-    idle: Vec<(Instant, ConnectionState)>,
-    /// Connection that was evicted last, and the time of that.
-    evicting: Option<(ConnectionState, Instant)>,
+    evictions: Evictions,
     /// Time since which there has been no free slot, and none could be freed.
     full_since: Option<Instant>,
     pause: Duration,
@@ -83,8 +76,7 @@ impl Acceptor {
             metrics: Arc::clone(&app.metrics),
             secure: app.server_certificate.is_some(),
             inboxes: doors,
-            idle: Vec::new(),
-            evicting: None,
+            evictions: Evictions::of(&app.connections),
             full_since: None,
             pause: PAUSES.0,
             // If the connection limit is low, an eighth of it is enough for refusals.
@@ -106,7 +98,7 @@ impl Acceptor {
                     if has_pending_connection(listener) {
                         self.metrics.accept_errors.add(1);
                         tracing::warn!(%error, "cannot accept");
-                        self.evicting = None;
+                        self.evictions.forget();
                         self.evict();
                     }
                     tokio::time::sleep(self.pause).await;
@@ -128,30 +120,13 @@ impl Acceptor {
             // Check again after a pause: the evicted connection may have received a request, and stay.
             let _ = tokio::time::timeout(SLOT_CHECK, self.connections.closed.notified()).await;
         }
-        (self.full_since, self.evicting) = (None, None);
+        self.full_since = None;
+        self.evictions.forget();
         true
     }
 
-    /// Evicts the connection that has been idle longest, unless the last evicted one still has time to close.
     fn evict(&mut self) {
-        if self
-            .evicting
-            .as_ref()
-            .is_some_and(|(state, since)| state.is_evicted() && since.elapsed() < EVICTION_TIME)
-        {
-            return;
-        }
-        if self.idle.is_empty() {
-            self.idle = self.connections.idle();
-        }
-        while let Some((since, state)) = self.idle.pop() {
-            if state.idle_since() == Some(since) {
-                self.metrics.evicted.add(1);
-                state.evict();
-                self.evicting = Some((state, Instant::now()));
-                return;
-            }
-        }
+        self.metrics.evicted.add(self.evictions.evict().into());
     }
 
     /// Passes a connection to the worker thread with the fewest connections.
@@ -200,11 +175,11 @@ pub(in crate::server) async fn serve_connection(
     panics::point("connection", None);
     let worker = Arc::clone(&slot.worker);
     let app = worker.active_config.app();
-    let Some(stream) = tls::accept_client(&app, stream).await else { return };
+    let Some(stream) = tls::accept_client(&app, stream, &slot.open.state).await else { return };
     // Release the configuration: the connection may stay open for longer than it is in force.
     let shutdown = Arc::clone(&app.shutdown);
     drop(app);
-    let state = slot.state.clone();
+    let state = slot.open.state.clone();
     let mut io = ClientIo::new(stream, state.clone(), slot);
     let mut phases = PhaseWatcher::of(&shutdown);
     let begun = std::future::poll_fn(|cx| {

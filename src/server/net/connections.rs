@@ -1,7 +1,7 @@
-//! Registry of the open client connections, and the slot that each of them occupies.
+//! Registries of open connections, the slot that each client connection occupies, and the choice of an idle one that
+//! makes room for another.
 //!
-//! Remembers: each open connection's state, and the number on each thread. Never: closes a connection or enforces
-//! the limit; the acceptor does both.
+//! Remembers: each open connection's state, and the number on each thread. Never: enforces the limit; the acceptor does.
 
 use super::connection_state::ConnectionState;
 use crate::server::Worker;
@@ -12,13 +12,18 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 /// Number of idle connections that one search returns, so that not every new connection has to search them all.
 const CANDIDATES: usize = 32;
 
-/// Registry of all open client connections, and the notification that one of them has closed.
+/// Time that an evicted connection has to close before another one is evicted: it may have to write to a client
+/// that does not read.
+const EVICTION_TIME: Duration = Duration::from_millis(100);
+
+/// Registry of all open connections of a listener, and the notification that one of them has closed.
 #[derive(Default)]
 pub(in crate::server) struct Connections {
     open: Mutex<BTreeMap<u64, ConnectionState>>,
@@ -30,22 +35,19 @@ impl Connections {
         self.open.lock()
     }
 
-    fn take(&self, peer: SocketAddr) -> (u64, ConnectionState) {
+    /// Adds a connection that has been accepted.
+    pub(in crate::server) fn add(self: &Arc<Self>, peer: SocketAddr) -> OpenConnection {
         let mut open = self.open();
         let number = open.last_key_value().map_or(0, |(last, _)| last + 1);
         let state = ConnectionState::of(Some(peer));
         open.insert(number, state.clone());
-        (number, state)
-    }
-
-    fn leave(&self, number: u64) {
-        self.open().remove(&number);
-        self.closed.notify_one();
+        drop(open);
+        OpenConnection { connections: Arc::clone(self), number, state }
     }
 
     /// Returns the connections that have been idle longest, at most [`CANDIDATES`] of them; the longest idle is
     /// last.
-    pub(in crate::server) fn idle(&self) -> Vec<(Instant, ConnectionState)> {
+    fn idle(&self) -> Vec<(Instant, ConnectionState)> {
         let mut idle: Vec<_> =
             self.open().values().filter_map(|state| Some((state.idle_since()?, state.clone()))).collect();
         idle.sort_unstable_by_key(|(since, _)| Reverse(*since));
@@ -53,12 +55,64 @@ impl Connections {
     }
 }
 
-/// Slot of an open connection, which counts on its thread and in the registry until it is dropped.
-pub(in crate::server) struct ConnectionSlot {
-    pub(in crate::server) worker: Arc<Worker>,
-    pub(in crate::server) state: ConnectionState,
+/// Entry of an open connection in its registry, until it is dropped.
+pub(in crate::server) struct OpenConnection {
     connections: Arc<Connections>,
     number: u64,
+    pub(in crate::server) state: ConnectionState,
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.connections.open().remove(&self.number);
+        self.connections.closed.notify_one();
+    }
+}
+
+/// Eviction of idle connections, one after the other.
+pub(in crate::server) struct Evictions {
+    connections: Arc<Connections>,
+    /// Candidates; the connection that has been idle longest is last.
+    idle: Vec<(Instant, ConnectionState)>,
+    /// Connection that was evicted last, and the time of that.
+    evicting: Option<(ConnectionState, Instant)>,
+}
+
+impl Evictions {
+    pub(in crate::server) fn of(connections: &Arc<Connections>) -> Self {
+        Self { connections: Arc::clone(connections), idle: Vec::new(), evicting: None }
+    }
+
+    /// Forgets the last eviction, so that the next one does not wait for it.
+    pub(in crate::server) fn forget(&mut self) {
+        self.evicting = None;
+    }
+
+    /// Evicts the connection that has been idle longest, unless the last evicted one still has time to close. Returns
+    /// true if one was evicted.
+    pub(in crate::server) fn evict(&mut self) -> bool {
+        let evicting = self.evicting.as_ref();
+        if evicting.is_some_and(|(state, since)| state.is_evicted() && since.elapsed() < EVICTION_TIME) {
+            return false;
+        }
+        if self.idle.is_empty() {
+            self.idle = self.connections.idle();
+        }
+        while let Some((since, state)) = self.idle.pop() {
+            if state.idle_since() == Some(since) {
+                state.evict();
+                self.evicting = Some((state, Instant::now()));
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Slot of an open client connection, which counts on its thread and in the registry until it is dropped.
+pub(in crate::server) struct ConnectionSlot {
+    pub(in crate::server) worker: Arc<Worker>,
+    pub(in crate::server) open: OpenConnection,
     /// Sender that keeps the worker thread running until the connection has closed.
     pub(in crate::server) connected: Option<mpsc::Sender<Infallible>>,
 }
@@ -66,15 +120,13 @@ pub(in crate::server) struct ConnectionSlot {
 impl ConnectionSlot {
     pub(in crate::server) fn take(worker: &Arc<Worker>, peer: SocketAddr) -> Self {
         worker.connections.fetch_add(1, Ordering::Relaxed);
-        let connections = Arc::clone(&worker.active_config.app().connections);
-        let (number, state) = connections.take(peer);
-        Self { worker: Arc::clone(worker), connections, state, number, connected: None }
+        let open = worker.active_config.app().connections.add(peer);
+        Self { worker: Arc::clone(worker), open, connected: None }
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.worker.connections.fetch_sub(1, Ordering::Relaxed);
-        self.connections.leave(self.number);
     }
 }

@@ -1,23 +1,27 @@
 //! TLS towards clients: handshakes, and certificates that change while the process runs.
 //!
-//! A handshake is the most expensive thing that a stranger can request: their number is limited, each has a time
-//! limit, and the shutdown waits for none (faults C23). Changed files are read again and apply to new connections;
+//! A handshake is the most expensive thing that a stranger can request. Few are computed at a time, so that other work
+//! goes on between them; each has a time limit, and a client that says nothing is evicted like an idle one. The shutdown
+//! waits for none (faults C23). Changed files are read again and apply to new connections;
 //! invalid files are ignored (faults O24). If a client speaks HTTP without TLS, its first line is read, and the
 //! response says what this port speaks.
 
 use super::closing;
 use super::connection::LINGER;
+use super::connection_state::ConnectionState;
 use crate::config::TlsConfig;
 use crate::file_watch::ChangeDetector;
 use crate::server::App;
 use crate::server::net::shutdown::Phase;
 use crate::server::reload::{UNREAD, in_time};
 use crate::telemetry::Metrics;
-use crate::tls::{Identity, IdentityFiles, Socket, TlsFileError};
+use crate::tls::{ClientHello, Identity, IdentityFiles, Socket, TlsFileError};
 use crate::wire::fault::{Failure, Fault};
 use bytes::BufMut;
 use parking_lot::RwLock;
 use std::io::{self, ErrorKind};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -45,7 +49,7 @@ const PLAIN: &str =
 pub(in crate::server) struct ServerCertificate {
     files: IdentityFiles,
     identity: RwLock<Identity>,
-    /// Permits for handshakes.
+    /// Permits to compute a handshake.
     handshakes: Semaphore,
     /// Permits for answers to clients without TLS.
     plain: Semaphore,
@@ -85,10 +89,8 @@ impl ServerCertificate {
         }
     }
 
-    /// Detects the client's protocol, and performs the handshake if that is TLS. Holds a permit for a handshake while
-    /// it runs.
+    /// Detects the client's protocol, and performs the handshake if that is TLS.
     async fn detect_and_handshake(&self, mut stream: TcpStream) -> io::Result<NegotiatedConnection> {
-        let _permit = self.handshakes.acquire().await.map_err(io::Error::other)?;
         let mut first = [0];
         // A TLS record begins with a type below 32; an HTTP method is written in capitals.
         if stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
@@ -97,7 +99,22 @@ impl ServerCertificate {
             let method = request_method(&line).ok_or_else(no_tls)?;
             return Ok(NegotiatedConnection::Plain { stream, is_head: method == "HEAD" });
         }
-        self.identity().accept(stream).await.map(NegotiatedConnection::Tls)
+        let hello = ClientHello::read(stream).await?;
+        self.handshake(hello).await.map(NegotiatedConnection::Tls)
+    }
+
+    /// Performs the handshake with a client whose hello has arrived. A permit is held while samewire's part is computed
+    /// and until other tasks of the thread have run, but not while the client's reply is awaited.
+    async fn handshake(&self, hello: ClientHello) -> io::Result<Socket> {
+        let permit = self.handshakes.acquire().await.map_err(io::Error::other)?;
+        let mut handshake = pin!(self.identity().accept(hello));
+        let first_poll = std::future::poll_fn(|cx| Poll::Ready(handshake.as_mut().poll(cx)));
+        if let Poll::Ready(result) = first_poll.await {
+            return result;
+        }
+        tokio::task::yield_now().await;
+        drop(permit);
+        handshake.await
     }
 
     /// Reads the files again; invalid ones leave the certificate unchanged.
@@ -158,14 +175,23 @@ fn reject_expired(identity: Identity) -> Result<Identity, TlsFileError> {
     }
 }
 
-/// Returns the socket of a client, after the handshake if TLS is configured. `None` if that fails or the process is
-/// draining.
-pub(in crate::server) async fn accept_client(app: &App, stream: TcpStream) -> Option<Socket> {
+/// Returns the socket of a client, after the handshake if TLS is configured. `None` if that fails, the connection is
+/// evicted or the process is draining.
+pub(in crate::server) async fn accept_client(
+    app: &App,
+    stream: TcpStream,
+    state: &ConnectionState,
+) -> Option<Socket> {
     let Some(certificate) = &app.server_certificate else { return Some(stream.into()) };
     let mut phases = app.shutdown.subscribe();
     let handshake = Box::pin(certificate.handshake_or_answer(stream));
+    let evicted =
+        std::future::poll_fn(|cx| if state.poll_evicted(cx) { Poll::Ready(()) } else { Poll::Pending });
     let result = tokio::select! {
+        // What the client has sent counts before an eviction.
+        biased;
         result = handshake => result,
+        () = evicted => return None,
         // The channel cannot close: the app owns the sender.
         _ = phases.wait_for(|phase| *phase >= Phase::Draining) => return None,
     };

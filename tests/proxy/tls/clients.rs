@@ -9,6 +9,7 @@ use crate::sim::{
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio_rustls::rustls::ClientConnection;
 
 /// Samewire with a certificate for `localhost`.
 struct TlsWorld {
@@ -186,31 +187,60 @@ async fn fault_c23_plain_http_is_told_to_speak_https() {
     secure.world.end().await;
 }
 
-/// A silent client occupies the only handshake slot until its timeout; then the next client gets the slot.
+/// Returns the first message of a handshake.
+fn hello(secure: &TlsWorld) -> Vec<u8> {
+    let name = "localhost".try_into().unwrap();
+    let mut client = ClientConnection::new(secure.authority.client(None), name).unwrap();
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).unwrap();
+    hello
+}
+
+/// Connects clients that are silent from the beginning, within their hello and after it.
+async fn silent_clients(secure: &TlsWorld) -> Vec<TcpStream> {
+    let hello = hello(secure);
+    let mut silent = Vec::new();
+    for sent in [0, 1, hello.len() - 1, hello.len()] {
+        let mut stream = TcpStream::connect(secure.world.proxy()).await.unwrap();
+        stream.write_all(&hello[..sent]).await.unwrap();
+        silent.push(stream);
+    }
+    silent
+}
+
+/// Clients that say nothing more hold no place for handshakes, and are closed after the time limit.
 #[tokio::test]
 async fn fault_c23_a_handshake_that_stalls_ends_in_time() {
-    let secure = TlsWorld::start(engine().await, "handshake = 1\nmax_handshakes = 1\n").await;
+    let secure = TlsWorld::start(engine().await, "handshake = 5\nmax_handshakes = 1\n").await;
     let begun = Instant::now();
-    let mut silent = TcpStream::connect(secure.world.proxy()).await.unwrap();
-    silent.write_all(b"\x16\x03\x01\x02\x00\x01").await.unwrap();
-    // Connections are accepted one after the other, but handled by different threads.
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let second = tokio::spawn(connect_later(secure.world.proxy(), secure.authority.client(None)));
-    assert!(read_to_close(silent, PATIENCE).await.is_some());
+    let silent = silent_clients(&secure).await;
+    for _ in 0..3 {
+        connect(secure.world.proxy(), &secure.authority.client(None)).await.expect("a handshake");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}: it had to wait", begun.elapsed());
+    for stream in silent {
+        assert!(read_to_close(stream, PATIENCE).await.is_some());
+    }
     let took = begun.elapsed();
-    assert!(took > Duration::from_millis(800) && took < PATIENCE, "{took:?}");
-    let waited = second.await.unwrap().expect("the next one gets its turn");
-    assert!(waited > Duration::from_millis(300), "{waited:?}: it had to wait");
-    secure.becomes("samewire_tls_handshake_failures_total", 1.0).await;
+    assert!(took > Duration::from_secs(4) && took < PATIENCE, "{took:?}");
+    secure.becomes("samewire_tls_handshake_failures_total", 4.0).await;
     secure.world.end().await;
 }
 
-async fn connect_later(
-    to: std::net::SocketAddr,
-    config: std::sync::Arc<tokio_rustls::rustls::ClientConfig>,
-) -> std::io::Result<Duration> {
-    let begun = Instant::now();
-    connect(to, &config).await.map(|_| begun.elapsed())
+/// Where all connections are taken by clients that are silent in their handshake, these make room.
+#[tokio::test]
+async fn fault_c41_silent_handshakes_make_room() {
+    let more = "handshake = 60\n[limits]\nconnections = 4\n";
+    let secure = TlsWorld::start(engine().await, more).await;
+    let silent = silent_clients(&secure).await;
+    for _ in 0..2 {
+        let tunnel = secure.tunnel().await;
+        let answer = Request::plain("").ask(tunnel.address).await;
+        assert_eq!(answer.head.status, 200);
+    }
+    secure.becomes("samewire_connections_refused_total", 0.0).await;
+    drop(silent);
+    secure.world.end().await;
 }
 
 #[tokio::test]

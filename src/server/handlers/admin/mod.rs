@@ -15,15 +15,18 @@ use super::readiness::NotReady;
 use crate::server::active_config::ActiveConfig;
 use crate::server::admit::browsers::AdminRefusal;
 use crate::server::admit::quota::UsageReport;
+use crate::server::net::connection_state::{ActiveRequest, ConnectionState};
+use crate::server::net::connections::{Connections, Evictions};
 use crate::server::net::descriptors::{Reserve, has_pending_connection};
 use crate::server::net::listener::INSPECTOR_PATH;
 use crate::server::net::shutdown::Phase;
 use crate::upstream::Upstream;
-use axum::Router;
-use axum::extract::{RawQuery, Request, State};
+use axum::body::Bytes;
+use axum::extract::{FromRequest, RawQuery, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, StatusCode};
 use hyper::server::conn::http1;
@@ -31,14 +34,18 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde::Serialize;
 use std::fmt::Write;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
-/// Limit for concurrent connections of operators.
+/// Limit for concurrent connections of operators. The one that has been idle longest makes room for another: probes must
+/// be answered whatever else is connected.
 const MAX_CONNECTIONS: usize = 64;
+/// Interval at which the listener looks for room while there is none.
+const ROOM_CHECK: Duration = Duration::from_millis(20);
 /// Time limit for the header of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -46,29 +53,40 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 pub(in crate::server) async fn serve(listener: TcpListener, present: Arc<ActiveConfig>) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(8 << 10);
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let connections = Arc::new(Connections::default());
+    let mut evictions = Evictions::of(&connections);
     let router = router(present);
     let reserve = Arc::new(Reserve::new());
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        while connections.open().len() >= MAX_CONNECTIONS {
+            evictions.evict();
+            let _ = tokio::time::timeout(ROOM_CHECK, connections.closed.notified()).await;
+        }
+        evictions.forget();
         reserve.refill();
-        let stream = loop {
+        let (stream, peer) = loop {
             match listener.accept().await {
-                Ok((stream, _)) => break stream,
+                Ok(accepted) => break accepted,
                 Err(error) if has_pending_connection(&listener) && reserve.release_one(&error) => {}
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         };
-        let service = TowerToHyperService::new(router.clone());
+        let open = connections.add(peer);
+        let service = TowerToHyperService::new(router.clone().layer(Extension(open.state.clone())));
         let mut connection = http.serve_connection(TokioIo::new(stream), service);
         let reserve = Arc::clone(&reserve);
         #[expect(clippy::disallowed_methods, reason = "one task for each connection, bounded by the places")]
         tokio::spawn(async move {
-            let _ = (&mut connection).await;
+            std::future::poll_fn(|cx| {
+                // What the client has sent counts before an eviction.
+                let served = Pin::new(&mut connection).poll(cx).map(drop);
+                if open.state.poll_evicted(cx) { Poll::Ready(()) } else { served }
+            })
+            .await;
             if let Ok(stream) = connection.into_parts().io.into_inner().into_std() {
                 reserve.close_into_reserve(stream.into());
             }
-            drop(place);
+            drop(open);
         });
     }
 }
@@ -105,13 +123,26 @@ fn router(present: Arc<ActiveConfig>) -> Router {
 
 /// Refuses requests for a host that is neither an address nor listed, and requests that a browser sends for another
 /// site's page (docs/guide.md#the-admin-address).
-async fn admit(State(present): State<Arc<ActiveConfig>>, request: Request, next: Next) -> Response {
+async fn admit(
+    State(present): State<Arc<ActiveConfig>>,
+    Extension(connection): Extension<ConnectionState>,
+    request: Request,
+    next: Next,
+) -> Response {
     /// Set once a refusal was logged. A scraper with an unlisted name repeats its request forever, so further ones
     /// are not logged.
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
     let (head, body) = request.into_parts();
     let why = match AdminRefusal::of(&head, &present.app().config.admin_hosts) {
-        None => return next.run(Request::from_parts(head, body)).await,
+        None => {
+            // A connection is in use once its request is there, body included: one that sends half of it is idle.
+            let body = match Bytes::from_request(Request::new(body), &()).await {
+                Ok(body) => body,
+                Err(rejection) => return rejection.into_response(),
+            };
+            let _active = ActiveRequest::begin(&connection);
+            return next.run(Request::from_parts(head, body.into())).await;
+        }
         Some(AdminRefusal::Page(why)) => why,
         Some(AdminRefusal::Host(why)) => {
             if !IS_TOLD.swap(true, Ordering::Relaxed) {
