@@ -4,12 +4,13 @@ use super::mistakes::Mistakes;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Table `[cors]` as written: the origins whose pages may call the API.
+/// Table `[cors]` as written: the origins whose pages may call the API, and the names of the clients' address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct CorsFile {
     pub origins: Vec<String>,
+    pub hosts: Vec<String>,
 }
 
 /// Table `[admin]` as written: the host names under which the admin listener answers.
@@ -20,17 +21,19 @@ pub struct AdminFile {
     pub hosts: Vec<String>,
 }
 
-/// Origins whose pages may call the API, in the form in which browsers send them.
+/// Origins whose pages may call the API, in the form in which browsers send them, and names of the clients' address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cors {
     is_any: bool,
     origins: Vec<String>,
+    hosts: Hosts,
 }
 
 impl Cors {
     /// Checks the entries of `cors.origins`, and returns the valid ones in the spelling of browsers.
     pub(super) fn resolve(file: &CorsFile, mistakes: &mut Mistakes) -> Self {
-        let mut this = Self::default();
+        let hosts = Hosts::resolve("cors.hosts", &file.hosts, mistakes);
+        let mut this = Self { hosts, ..Self::default() };
         for (place, entry) in file.origins.iter().enumerate() {
             match entry.as_str() {
                 "*" => this.is_any = true,
@@ -57,6 +60,12 @@ impl Cors {
     /// compared.
     pub fn lists(&self, origin: &[u8]) -> bool {
         self.origins.iter().any(|listed| listed.as_bytes() == origin)
+    }
+
+    /// Returns true if a request with this `Host` may be answered without a key. Names that public DNS cannot have need
+    /// no entry: no page of the internet has one.
+    pub fn allows_host(&self, authority: &str) -> bool {
+        self.is_any || self.hosts.allows(authority) || is_private_name(authority)
     }
 
     /// Returns true if the pages of an origin may call the API, by name or by `*`.
@@ -99,21 +108,21 @@ fn origin(entry: &str) -> Result<String, String> {
     })
 }
 
-/// Host names under which browsers may reach the admin listener, in addition to addresses and `localhost`.
+/// Host names under which browsers may reach a listener, in addition to addresses and `localhost`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AdminHosts(Vec<String>);
+pub struct Hosts(Vec<String>);
 
-impl AdminHosts {
-    /// Checks the entries of `admin.hosts`, and returns the valid ones in lower case, without a final dot.
-    pub(super) fn meant(file: &AdminFile, mistakes: &mut Mistakes) -> Self {
+impl Hosts {
+    /// Checks the entries of the list at `key`, and returns the valid ones in lower case, without a final dot.
+    pub(super) fn resolve(key: &str, entries: &[String], mistakes: &mut Mistakes) -> Self {
         let mut hosts = Vec::new();
-        for (place, entry) in file.hosts.iter().enumerate() {
+        for (place, entry) in entries.iter().enumerate() {
             let host = entry.to_ascii_lowercase();
             if is_host(&host) {
                 hosts.push(host.trim_end_matches('.').to_owned());
             } else {
                 let must = "must be the name of a host, such as samewire.internal, without a scheme, a port or a path";
-                mistakes.add(format!("admin.hosts[{place}]"), must);
+                mistakes.add(format!("{key}[{place}]"), must);
             }
         }
         Self(hosts)
@@ -139,6 +148,20 @@ impl AdminHosts {
             || name.ends_with(".localhost")
             || self.lists(authority)
     }
+}
+
+/// Returns true for a name that only a private network can resolve: one label, or a suffix that is reserved for that
+/// (`internal`) or that Kubernetes resolves itself.
+fn is_private_name(authority: &str) -> bool {
+    let Some((host, _)) = host_and_port(authority) else { return false };
+    let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    let is_number = name.bytes().all(|byte| byte.is_ascii_digit()) || name.starts_with("0x");
+    is_host(&name)
+        && match name.split_once('.') {
+            // Browsers read a number as an address in another form.
+            None => !is_number && !name.starts_with('['),
+            Some(_) => [".internal", ".svc", ".cluster.local"].iter().any(|suffix| name.ends_with(suffix)),
+        }
 }
 
 /// Splits an authority into host and port. Returns `None` if the port is not a number.
@@ -205,8 +228,8 @@ mod tests {
     #[test]
     fn hosts_that_no_foreign_page_can_have() {
         let mut mistakes = Mistakes::default();
-        let file = AdminFile { hosts: vec!["Samewire.Internal".to_owned(), "under_score".to_owned()] };
-        let hosts = AdminHosts::meant(&file, &mut mistakes);
+        let entries = ["Samewire.Internal".to_owned(), "under_score".to_owned()];
+        let hosts = Hosts::resolve("admin.hosts", &entries, &mut mistakes);
         assert_eq!(mistakes, Mistakes::default());
         for (host, is_allowed) in [
             ("127.0.0.1:9090", true),
@@ -234,11 +257,42 @@ mod tests {
         }
         for host in ["", "http://a", "a:9090", "a/b", "*", "a b"] {
             let mut mistakes = Mistakes::default();
-            AdminHosts::meant(&AdminFile { hosts: vec![host.to_owned()] }, &mut mistakes);
+            Hosts::resolve("admin.hosts", &[host.to_owned()], &mut mistakes);
             assert!(
                 mistakes.to_string().starts_with("admin.hosts[0]: must be the name"),
                 "{host}: {mistakes}"
             );
         }
+    }
+
+    #[test]
+    fn hosts_of_clients_without_keys() {
+        let mut mistakes = Mistakes::default();
+        let file = CorsFile { hosts: vec!["llm.example".to_owned()], ..CorsFile::default() };
+        let cors = Cors::resolve(&file, &mut mistakes);
+        for (host, is_allowed) in [
+            ("127.0.0.1:8080", true),
+            ("localhost", true),
+            ("llm.example:8080", true),
+            ("samewire:8080", true),
+            ("samewire.", true),
+            ("host.docker.internal:8080", true),
+            ("samewire.llm.svc", true),
+            ("samewire.llm.svc.cluster.local:8080", true),
+            ("evil.example:8080", false),
+            ("samewire.dev", false),
+            ("internal.evil.example", false),
+            ("2130706433", false),
+            ("0x7f000001", false),
+            ("[::g]", false),
+            ("a b", false),
+            ("", false),
+            (".", false),
+        ] {
+            assert_eq!(cors.allows_host(host), is_allowed, "{host}");
+        }
+        let any = CorsFile { origins: vec!["*".to_owned()], ..CorsFile::default() };
+        assert!(Cors::resolve(&any, &mut mistakes).allows_host("evil.example"));
+        assert_eq!(mistakes, Mistakes::default());
     }
 }

@@ -35,7 +35,7 @@ mod values;
 
 pub use addresses::client_key;
 pub use batch::BatchFile;
-pub use browsers::{AdminFile, AdminHosts, Cors, CorsFile};
+pub use browsers::{AdminFile, Cors, CorsFile, Hosts};
 pub use capture::CaptureFile;
 pub use contract::ContractFile;
 pub use discovery::{DiscoveryFile, Pod, Pods};
@@ -331,7 +331,7 @@ pub struct Config {
     /// Origins of web pages that may call the API.
     pub cors: Cors,
     /// Host names of the admin listener, against DNS rebinding.
-    pub admin_hosts: AdminHosts,
+    pub admin_hosts: Hosts,
     /// Location and limits of the response store.
     pub store: StoreConfig,
     /// Rule for limits of a minute that processes share, where the store is away; `None`: they are not shared.
@@ -485,7 +485,7 @@ impl Config {
         let relayed = Relayed::resolve(&file.relay, &mut mistakes);
         let root_path = relay::root_path(&file.root_path, &mut mistakes);
         let cors = Cors::resolve(&file.cors, &mut mistakes);
-        let admin_hosts = AdminHosts::meant(&file.admin, &mut mistakes);
+        let admin_hosts = Hosts::resolve("admin.hosts", &file.admin.hosts, &mut mistakes);
         let seal = seal_keys(&file.seal, &mut mistakes);
         let rules = requests::rules(&file.requests, &file.limits, &mut mistakes);
         let tls = TlsConfig::resolve(&file.tls, &mut mistakes);

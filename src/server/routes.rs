@@ -255,6 +255,9 @@ impl RequestContext {
         // Check for loops before the key, because probes of samewire itself have none.
         Hops::read(&head.headers)?;
         self.authenticate(head)?;
+        if self.app.config.auth.is_none() {
+            browsers::check_host(head, &self.app.config.cors)?;
+        }
         panics::point("handler", self.record.as_ref().map(|record| &*record.request_id).or(Some("")));
         match target {
             Target::Nothing if matches!(head.method, Method::CONNECT | Method::TRACE) => {

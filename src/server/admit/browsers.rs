@@ -1,10 +1,10 @@
 //! Requests that browsers send for web pages: which pages may read answers (CORS), send forms and open WebSockets,
-//! and which may reach the admin listener (docs/guide.md#web-pages-cors).
+//! under which host names, and which may reach the admin listener (docs/guide.md#web-pages-cors).
 //!
 //! CORS is implemented here because `tower-http`'s layer is built once and answers every `OPTIONS` with 200, while
 //! this list follows reloads, leaves `OPTIONS` a 405 where it is empty, and also applies to WebSockets and forms.
 
-use crate::config::{AdminHosts, Cors};
+use crate::config::{Cors, Hosts};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use http::header::{
@@ -144,6 +144,28 @@ pub(in crate::server) fn check_socket(headers: &HeaderMap, cors: &Cors) -> Resul
     if may { Ok(()) } else { Err(foreign(headers, "may not open a WebSocket here")) }
 }
 
+/// Checks the host that a request without a key names: a page can point a name of its own to any address (DNS
+/// rebinding), and then counts as a page of this address.
+///
+/// # Errors
+/// The host is none that only this server has.
+pub(in crate::server) fn check_host(head: &request::Parts, cors: &Cors) -> Result<(), Failure> {
+    let Some(host) = foreign_host(head, |host| cors.allows_host(host)) else { return Ok(()) };
+    let message = format!(
+        "The host '{host}' is neither an address nor listed. Without keys any web page could reach samewire by such a \
+         name. If it is a name of this server, add it to cors.hosts (SAMEWIRE_CORS__HOSTS), or configure keys."
+    );
+    Err(Failure::from(Fault::Permission).with_message(message))
+}
+
+/// Returns the first host that a request names and that may not be used, safe for a message.
+fn foreign_host(head: &request::Parts, may: impl Fn(&str) -> bool) -> Option<String> {
+    let named = head.headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
+    let mut named = named.chain(head.uri.authority().map(|authority| authority.as_str().as_bytes()));
+    let host = named.find(|host| !std::str::from_utf8(host).is_ok_and(&may))?;
+    Some(printable(host, SHOWN))
+}
+
 /// Checks requests that browsers send for any page without a preflight: forms, and bodies without a type. A page
 /// could not read the answer, but would make an engine work (faults C17b). Clients that are not web pages have
 /// origins with other schemes.
@@ -227,18 +249,13 @@ pub(in crate::server) enum AdminRefusal {
 
 impl AdminRefusal {
     /// Returns the reason for which the admin listener refuses a request; `None` if it serves the request.
-    pub(in crate::server) fn of(head: &request::Parts, hosts: &AdminHosts) -> Option<Self> {
+    pub(in crate::server) fn of(head: &request::Parts, hosts: &Hosts) -> Option<Self> {
         let headers = &head.headers;
-        let named = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
-        let named = named.chain(head.uri.authority().map(|authority| authority.as_str().as_bytes()));
-        for host in named {
-            if !std::str::from_utf8(host).is_ok_and(|host| hosts.allows(host)) {
-                return Some(Self::Host(format!(
-                    "The host '{}' is neither an address nor listed. If that is a name of this listener, add it to \
-                     admin.hosts (or --admin-host, or SAMEWIRE_ADMIN_HOST).\n",
-                    printable(host, SHOWN)
-                )));
-            }
+        if let Some(host) = foreign_host(head, |host| hosts.allows(host)) {
+            return Some(Self::Host(format!(
+                "The host '{host}' is neither an address nor listed. If that is a name of this listener, add it to \
+                 admin.hosts (or --admin-host, or SAMEWIRE_ADMIN_HOST).\n"
+            )));
         }
         let is_listed = |origin: &HeaderValue| {
             let authority = authority(origin).and_then(|authority| std::str::from_utf8(authority).ok());

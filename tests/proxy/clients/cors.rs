@@ -5,6 +5,9 @@ use crate::sim::{
     Client, Engine, ErrorBody, H2Client, Head, KEY, PATIENCE, Request, Samewire, Script, Setup, Socket,
     World, until,
 };
+use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 const APP: &str = "https://app.example";
 const FOREIGN: &str = "https://evil.example";
@@ -387,4 +390,69 @@ async fn fault_c17b_the_admin_listener_answers_no_foreign_page() {
     // A drain can still be started by requests such as engines' hooks send.
     assert_eq!(status(to("GET", "/drain/wait").header("user-agent", "kube-probe/1.34")).await, 200);
     assert_eq!(samewire.admin("/readyz").await.head.status, 503);
+}
+
+/// Without keys, a page whose name leads to this machine (DNS rebinding) reaches nothing, while the names of private
+/// networks need no entry.
+#[tokio::test]
+async fn fault_c17b_a_rebound_name_reaches_nothing_without_keys() {
+    let answering = || Engine::script(Script::answer("a", 1));
+    let with_host = |request: &Request, host: &str| request.clone().without("host").header("host", host);
+    let plain = Request::plain("").without("authorization");
+    let requests = [
+        plain.clone(),
+        Request::get("/v1/models").without("authorization"),
+        Request::get("/v1/responses/resp_1").without("authorization"),
+        Request::get("/v1/responses")
+            .without("authorization")
+            .header("connection", "upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+            .header("sec-websocket-version", "13"),
+    ];
+    let world =
+        World::start(answering().await, Setup::new().config("[cors]\nhosts = [\"llm.example\"]")).await;
+    for request in &requests {
+        let answer = world.ask(&with_host(request, "evil.example:8080")).await;
+        assert_eq!(answer.head.status, 403);
+        assert!(answer.text().contains("cors.hosts (SAMEWIRE_CORS__HOSTS)"), "{}", answer.text());
+    }
+    assert_eq!(world.engine.attempt_count(), 0);
+    for host in ["127.0.0.1:8080", "localhost", "samewire:8080", "samewire.llm.svc", "llm.example"] {
+        assert_eq!(world.ask(&with_host(&plain, host)).await.head.status, 200, "{host}");
+    }
+    world.end().await;
+    // With keys, and where every page may call the API, the name decides nothing.
+    for (setup, request) in [
+        (Setup::new().config(&entry(KEY, "")), Request::plain("")),
+        (Setup::new().config(ANY), plain.clone()),
+    ] {
+        let world = World::start(answering().await, setup).await;
+        assert_eq!(world.ask(&with_host(&request, "evil.example")).await.head.status, 200);
+        world.end().await;
+    }
+}
+
+/// Connections that say nothing, or half of a request, make room on the admin listener.
+#[tokio::test]
+async fn fault_c41_idle_connections_of_operators_make_room() {
+    let world = world(Setup::new()).await;
+    let host = world.samewire.admin;
+    for sent in [
+        String::new(),
+        format!("GET /livez HTTP/1.1\r\nhost: {host}\r\n\r\n"),
+        "GET /livez HTTP/1.1\r\nx: ".to_owned(),
+        format!("POST /captures/start HTTP/1.1\r\nhost: {host}\r\ncontent-length: 99\r\n\r\n{{"),
+    ] {
+        let mut open = Vec::new();
+        for _ in 0..64 {
+            let mut stream = TcpStream::connect(host).await.unwrap();
+            stream.write_all(sent.as_bytes()).await.unwrap();
+            open.push(stream);
+        }
+        let begun = Instant::now();
+        assert_eq!(world.samewire.admin("/livez").await.head.status, 200, "{sent}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{sent}: {:?}", begun.elapsed());
+    }
+    world.end().await;
 }
