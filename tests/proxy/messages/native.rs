@@ -387,3 +387,25 @@ async fn reasoning_and_calls_in_the_text_are_read() {
     }
     world.end().await;
 }
+
+/// A block that samewire does not model, in events where a whole answer was asked for: its deltas are added up.
+#[tokio::test]
+async fn deltas_of_a_foreign_block_are_part_of_a_whole_answer() {
+    let delta = |delta: Value| json!({"type": "content_block_delta", "index": 0, "delta": delta});
+    let tool = json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}});
+    let events = [
+        json!({"type": "message_start", "message": {"id": "msg_1", "content": [], "model": "m", "usage": {"input_tokens": 9, "output_tokens": 0}}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": tool}),
+        delta(json!({"type": "input_json_delta", "partial_json": "{\"query\":"})),
+        delta(json!({"type": "input_json_delta", "partial_json": "\"x\"}"})),
+        json!({"type": "content_block_stop", "index": 0}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}}),
+        json!({"type": "message_stop"}),
+    ];
+    let script = events.iter().fold(Script::new().head_sse(), event).end();
+    let world = World::start(Engine::script(script).await, native()).await;
+    let expected =
+        json!([{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}}]);
+    assert_eq!(object(&world.ask(&message("")).await)["content"], expected);
+    world.end().await;
+}

@@ -3,6 +3,7 @@
 //! Takes: the pieces of one block. Gives: `content_block_start`, `_delta` and `_stop`, or one object. Remembers: what
 //! its end needs, a hash of the thinking or the arguments so far. Never: writes a delta of another kind than the block.
 
+use super::foreign::ForeignBlock;
 use super::{SignThinking, ThinkingDisplay, ThinkingProof};
 use crate::json::{Raw, Text, quoted, write_compact, write_number, write_string};
 use crate::wire::arguments::Arguments;
@@ -98,7 +99,8 @@ pub(super) struct Block {
 /// Content of the open block, as far as its end depends on it.
 enum Content {
     Text,
-    Foreign,
+    /// What deltas have made of it in a whole message.
+    Foreign(ForeignBlock),
     /// Thinking that the client sees: the hash of its canonical spelling, which the signature holds (messages 6).
     Shown(Sha256),
     /// Thinking that the client does not see: the text, which the signature carries.
@@ -125,7 +127,7 @@ impl Block {
     pub(super) fn begin(kind: BlockKind, index: u32, form: &mut Form, out: &mut BytesMut) -> Self {
         let content = match &kind {
             BlockKind::Text => Content::Text,
-            BlockKind::Foreign { .. } => Content::Foreign,
+            BlockKind::Foreign { json, .. } => Content::Foreign(ForeignBlock::of(json)),
             BlockKind::Thinking if form.thinking().display == ThinkingDisplay::Omitted => {
                 Content::Omitted(String::new())
             }
@@ -178,8 +180,11 @@ impl Block {
         written
     }
 
-    /// Appends the frame of a delta that samewire does not model.
-    pub(super) fn write_foreign_delta(&self, delta: Raw<'_>, out: &mut BytesMut) {
+    /// Adds a delta that samewire does not model: writes its frame, or keeps it for the end.
+    pub(super) fn add_foreign_delta(&mut self, delta: Raw<'_>, form: &Form, out: &mut BytesMut) {
+        if let (Content::Foreign(block), false) = (&mut self.content, form.is_stream()) {
+            return block.add(delta);
+        }
         out.extend_from_slice(DELTA);
         write_number(self.index, out);
         out.extend_from_slice(b",\"delta\":");
@@ -203,7 +208,7 @@ impl Block {
                     }
                 }
             }
-            Content::Text | Content::Foreign | Content::Shown(_) => {}
+            Content::Text | Content::Foreign(_) | Content::Shown(_) => {}
         }
         let (out, written) = match form {
             Form::Stream(_) => {
@@ -236,7 +241,7 @@ impl Block {
         match &self.content {
             Content::Shown(hash) => sign(ThinkingProof::Hash(&HEXLOWER.encode(&hash.clone().finalize()))),
             Content::Omitted(text) => sign(ThinkingProof::Text(text)),
-            Content::Text | Content::Foreign | Content::Call { .. } => None,
+            Content::Text | Content::Foreign(_) | Content::Call { .. } => None,
         }
     }
 
@@ -297,13 +302,13 @@ impl Block {
             BlockKind::Thinking => collected.extend_from_slice(b"{\"type\":\"thinking\",\"thinking\":\""),
             BlockKind::Text => collected.extend_from_slice(b"{\"type\":\"text\",\"text\":\""),
             BlockKind::Call { id, name, .. } => write_call_start(id, name, collected),
-            BlockKind::Foreign { json, .. } => write_compact(json, collected),
+            BlockKind::Foreign { .. } => {}
         }
     }
 
-    fn close_object(&self, signature: Option<&str>, collected: &mut BytesMut) {
-        match &self.content {
-            Content::Foreign => {}
+    fn close_object(self, signature: Option<&str>, collected: &mut BytesMut) {
+        match self.content {
+            Content::Foreign(block) => block.write(collected),
             Content::Text => collected.extend_from_slice(b"\"}"),
             Content::Shown(_) | Content::Omitted(_) => {
                 collected.extend_from_slice(b"\",\"signature\":\"");
@@ -311,7 +316,7 @@ impl Block {
                 collected.extend_from_slice(b"\"}");
             }
             Content::Call { arguments: CallArguments::Kept(kept), .. } => {
-                write_input(&Text::json(&String::from_utf8_lossy(kept)).decoded(), collected);
+                write_input(&Text::json(&String::from_utf8_lossy(&kept)).decoded(), collected);
                 collected.put_u8(b'}');
             }
             Content::Call { .. } => collected.extend_from_slice(b"{}}"),

@@ -87,8 +87,8 @@ impl Blocks {
                     self.foreign(slot, ItemStage::Done, data, out);
                 }
             }
-            ItemStage::Told => match self.open.as_ref().filter(|_| is_open) {
-                Some(block) => block.write_foreign_delta(data, out),
+            ItemStage::Told => match self.open.as_mut().filter(|_| is_open) {
+                Some(block) => block.add_foreign_delta(data, &self.form, out),
                 None => self.held.foreign(slot, data),
             },
             ItemStage::Done if is_open => self.close(out),
@@ -165,7 +165,9 @@ impl Blocks {
             block.sign(&held.signature);
             for piece in held.pieces() {
                 match (&held.kind, Raw::of(&piece)) {
-                    (BlockKind::Foreign { .. }, Some(delta)) => block.write_foreign_delta(delta, out),
+                    (BlockKind::Foreign { .. }, Some(delta)) => {
+                        block.add_foreign_delta(delta, &self.form, out)
+                    }
                     _ => block.piece(&Text::json(&piece), &mut self.form, out),
                 }
             }

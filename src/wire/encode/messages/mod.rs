@@ -11,6 +11,7 @@ mod block;
 mod blocks;
 mod ending;
 mod error;
+mod foreign;
 mod held;
 
 pub use ending::StopRules;
