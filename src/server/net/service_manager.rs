@@ -1,12 +1,18 @@
 //! Service manager that has started the process, such as systemd: the sockets that it passes, and what it is told.
 //!
 //! Takes: `LISTEN_FDS` (sd_listen_fds(3)), `NOTIFY_SOCKET` and `WATCHDOG_USEC` (sd_notify(3)). Gives: listening sockets,
-//! and messages to the manager; nothing without a manager. Never: fails a running process because nobody listens.
+//! and messages to the manager; nothing without a manager. Never: fails or
+//! stops a running process because nobody listens.
 
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::LazyLock;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+/// Limit for the messages that wait for a manager that does not read.
+const MAX_QUEUED: usize = 16;
 
 /// Listening sockets that the service manager has opened: the clients' first, then the admin listener's.
 #[derive(Debug, Default)]
@@ -97,8 +103,26 @@ pub(in crate::server) async fn keep_watchdog() {
     }
 }
 
+/// Queue of messages to the manager; `None` without one. A thread of its own sends them, because a send waits while the
+/// manager does not read.
+static MESSAGES: LazyLock<Option<SyncSender<String>>> = LazyLock::new(|| {
+    std::env::var_os("NOTIFY_SOCKET")?;
+    let (to, messages) = sync_channel::<String>(MAX_QUEUED);
+    let send = move || {
+        for message in messages {
+            if let Err(error) = sd_notify::notify(&[NotifyState::Custom(&message)]) {
+                tracing::debug!(%error, "the service manager cannot be told");
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("notify".to_owned()).spawn(send);
+    thread.inspect_err(|error| tracing::warn!(%error, "the service manager cannot be told")).ok().map(|_| to)
+});
+
 fn notify(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!(%error, "the service manager cannot be told");
+    let Some(messages) = &*MESSAGES else { return };
+    let lines: Vec<_> = state.iter().map(ToString::to_string).collect();
+    if messages.try_send(lines.join("\n")).is_err() {
+        tracing::debug!("the service manager does not read: a message is left out");
     }
 }

@@ -123,3 +123,25 @@ async fn fault_o30_a_service_manager_that_does_not_listen_stops_nothing() {
     let logged = || samewire.count_logged("the service manager cannot be told") > 1;
     until("it is logged", PATIENCE, logged).await;
 }
+
+#[tokio::test]
+async fn fault_o30_a_service_manager_that_does_not_read_stops_nothing() {
+    let path = std::env::temp_dir().join(format!("samewire-unread-{}", std::process::id()));
+    let manager = UnixDatagram::bind(&path).expect("the temporary folder is writable");
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    let setup = Setup::new()
+        .args(&["--engine", "vllm", "--log-level", "debug"])
+        .upstream(&engine.url())
+        .config("[timeouts]\nsettle = 0")
+        .environment("NOTIFY_SOCKET", path.to_str().expect("UTF-8"))
+        .environment("WATCHDOG_USEC", "1000");
+    let mut samewire = Samewire::start(&setup).await;
+    let is_full = || samewire.count_logged("a message is left out") > 1;
+    until("its queue is full", PATIENCE, is_full).await;
+    assert_eq!(Request::stream("").ask(samewire.proxy).await.text(), Canonical::answer("a", 1).text());
+    assert_eq!(samewire.admin("/livez").await.head.status, 200);
+    samewire.signal("TERM");
+    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+    drop(manager);
+    let _ = std::fs::remove_file(&path);
+}
