@@ -33,7 +33,10 @@ impl Failure {
     /// Returns the failure with as much of the engine's text as `policy` permits. `model`: the client's name for the
     /// model, which is never hidden; `request_id`: named in the message if the text is hidden.
     #[must_use]
-    pub fn disclosed(self, policy: EngineErrors, model: &str, request_id: &str) -> Self {
+    pub fn disclosed(mut self, policy: EngineErrors, model: &str, request_id: &str) -> Self {
+        if self.engine.is_some() && policy.resolved(false) != EngineErrors::Pass {
+            self.hide_labels(model);
+        }
         let Some(engine) = self.engine.as_ref().filter(|engine| engine.is_message) else { return self };
         if is_canonical(&engine.text) {
             return self;
@@ -51,6 +54,20 @@ impl Failure {
             false => format!("{}{LOG_HINT}{request_id}.", self.fault.message()),
         };
         self.with_message(message)
+    }
+
+    /// Hides the engine's words beside the message where they reveal its host: they are names, and useless in part.
+    fn hide_labels(&mut self, model: &str) {
+        let is_safe = |text: &str| without_host(text, model) == text;
+        let (_, kind, code, _) = self.fault.row();
+        self.param = self.param.take().filter(|param| is_safe(param));
+        if !is_safe(&self.kind) {
+            self.kind = kind.into();
+        }
+        if !self.code.as_deref().is_none_or(is_safe) {
+            self.code = code.map(Into::into);
+        }
+        self.limits.retain(|(_, json)| is_safe(json));
     }
 }
 
@@ -72,15 +89,25 @@ fn is_canonical(text: &str) -> bool {
     })
 }
 
+/// Returns true if a text names a path or an address of the engine's host.
+pub fn names_host(text: &str) -> bool {
+    without_host(text, "") != text
+}
+
 /// Returns the text without words that are paths or addresses of the engine's host.
 fn without_host(text: &str, model: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
+    let mut before = WordContext::Other;
     while !rest.is_empty() {
         let end = rest.find(is_delimiter).unwrap_or(rest.len());
         let (word, behind) = rest.split_at(end);
         let plain = word.trim_end_matches(['.', ':', '!', '?']);
-        if reveals_host(plain) && !model.contains(plain) {
+        let reveals = reveals_host(plain) || before.reveals(plain);
+        if !word.is_empty() {
+            before = WordContext::of(plain);
+        }
+        if reveals && !model.contains(plain) {
             out.push_str(HIDDEN);
             out.push_str(word.get(plain.len()..).unwrap_or_default());
         } else {
@@ -94,9 +121,42 @@ fn without_host(text: &str, model: &str) -> String {
     out
 }
 
+/// Meaning of a word for the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WordContext {
+    /// Word before the name of a host.
+    BeforeHost,
+    /// Path of Windows, whose names may have spaces.
+    WindowsPath,
+    Other,
+}
+
+impl WordContext {
+    fn of(word: &str) -> Self {
+        const BEFORE_HOST: [&str; 10] =
+            ["at", "to", "from", "via", "on", "host", "server", "address", "endpoint", "worker"];
+        if is_windows_path(word) {
+            return Self::WindowsPath;
+        }
+        let is_before = BEFORE_HOST.iter().any(|before| word.eq_ignore_ascii_case(before));
+        if is_before { Self::BeforeHost } else { Self::Other }
+    }
+
+    /// Returns true if the word reveals the host after this one.
+    fn reveals(self, word: &str) -> bool {
+        match self {
+            Self::BeforeHost => word.rsplit_once(':').is_some_and(|(host, port)| {
+                is_port(port) && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            }),
+            Self::WindowsPath => word.contains('\\'),
+            Self::Other => false,
+        }
+    }
+}
+
 fn is_delimiter(letter: char) -> bool {
-    letter.is_whitespace()
-        || matches!(letter, '"' | '\'' | '`' | '(' | ')' | '<' | '>' | ',' | ';' | '{' | '}' | '|')
+    const QUOTES: &str = "\"'`“”‘’«»";
+    letter.is_whitespace() || QUOTES.contains(letter) || "()<>,;{}|".contains(letter)
 }
 
 /// Returns true if a word is a path, an address or a source file of the engine's host.
@@ -106,15 +166,19 @@ fn reveals_host(word: &str) -> bool {
         let is_web = scheme.ends_with("http") || scheme.ends_with("https");
         return !is_web || !is_public(authority);
     }
-    // The part behind a key, as in `path=/usr/lib/x`.
+    // The part after a key, as in `path=/usr/lib/x` and `model:/srv/x`.
     let value = word.rsplit(['=', '@']).next().unwrap_or(word);
-    is_path(value) || is_source(value) || is_address(value)
+    let mut parts = value.split(['[', ']', ':']);
+    parts.any(is_path)
+        || is_windows_path(value.trim_start_matches('['))
+        || is_source(value.trim_matches(['[', ']']))
+        || is_address(value)
 }
 
-/// Returns true if the host of a link is a name in the public network, without a port.
+/// Returns true if the host of a link is a name in the public network, without a port or a password.
 fn is_public(authority: &str) -> bool {
     let host = authority.to_ascii_lowercase();
-    let is_inside = PRIVATE_SUFFIXES.iter().any(|end| host.ends_with(end)) || !host.contains('.');
+    let is_inside = is_private_name(&host) || !host.contains('.') || host.contains('@');
     !is_inside && !is_address(&host) && host.parse::<IpAddr>().is_err()
 }
 
@@ -128,6 +192,25 @@ fn is_path(text: &str) -> bool {
     segments.next().is_some() && !ROUTES.contains(&first)
 }
 
+/// Returns true if the text is a path of Windows, with a drive or a server.
+fn is_windows_path(text: &str) -> bool {
+    let drive = text.split_once(':').filter(|(drive, _)| drive.len() == 1);
+    let after = drive.map(|(_, path)| path.strip_prefix(['\\', '/']));
+    after.flatten().or_else(|| text.strip_prefix("\\\\")).is_some_and(|path| !path.is_empty())
+}
+
+/// Returns true if the text is a host name, in lower case, that only the engine's network resolves.
+fn is_private_name(host: &str) -> bool {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
+    };
+    PRIVATE_SUFFIXES.iter().any(|end| host.strip_suffix(end).is_some_and(is_name))
+}
+
+fn is_port(text: &str) -> bool {
+    text.len() > 1 && text.parse::<u16>().is_ok()
+}
+
 /// Returns true if the text names a source file, with or without a line number.
 fn is_source(text: &str) -> bool {
     let file = text.split(':').next().unwrap_or(text);
@@ -135,7 +218,8 @@ fn is_source(text: &str) -> bool {
     [".py", ".cu", ".cpp", ".rs"].iter().any(has_name)
 }
 
-/// Returns true if the text is an IP address, with or without a port, or a host name with a port.
+/// Returns true if the text is an IP address, with or without a port, a host name with a port, or one that only the
+/// engine's network resolves.
 fn is_address(text: &str) -> bool {
     let bare = text.trim_start_matches('[');
     let (host, port) = match bare.split_once(']') {
@@ -149,9 +233,11 @@ fn is_address(text: &str) -> bool {
         // `a::b` is a name in a program, and `::` is punctuation.
         return host.contains(|letter: char| letter.is_ascii_digit());
     }
-    let is_port = port.is_some_and(|port| port.len() > 1 && port.parse::<u16>().is_ok());
     let is_name = host.contains('.') && host.contains(|letter: char| letter.is_ascii_alphabetic());
-    is_port && (is_name || host.eq_ignore_ascii_case("localhost"))
+    // The name of a machine, such as `vllm-0`: a word of prose has no digit beside a hyphen.
+    let is_machine = host.contains('-') && host.ends_with(|letter: char| letter.is_ascii_digit());
+    port.is_some_and(is_port) && (is_name || is_machine || host.eq_ignore_ascii_case("localhost"))
+        || is_private_name(&host.to_ascii_lowercase())
 }
 
 #[cfg(test)]
@@ -180,6 +266,15 @@ mod tests {
             ("http://prefill:8100/v1 is away", "… is away"),
             ("gemm.cu and x.cpp broke", "… and … broke"),
             ("a.py:3, k.cu and x.rs broke", "…, … and … broke"),
+            (r"cannot open C:\Program Files\vllm\x.json or \\nas\models", "cannot open … … or …"),
+            ("tried [/srv/x/y], “/srv/x/z” and model:/srv/x/y", "tried …, “…” and …"),
+            ("worker prefill:8100 and vllm-0:8000 are away", "worker … and … are away"),
+            ("vllm.llm.svc, a.cluster.local and gpu.internal", "…, … and …"),
+            ("https://bob:secret@models.example/x is away", "… is away"),
+            (
+                "no more than tokens:4096, limit-2:x, C: and a:b",
+                "no more than tokens:4096, limit-2:x, C: and a:b",
+            ),
             // What only looks like a file or an address.
             ("no .cpp and no .rs", "no .cpp and no .rs"),
             ("localhost:x, a.b:1, index:12, 3.5:10", "localhost:x, a.b:1, index:12, 3.5:10"),

@@ -5,6 +5,7 @@
 use super::browsers::printable;
 pub(in crate::server) use crate::server::protocol::REQUEST_ID;
 use crate::server::protocol::{Protocol, SHOULD_RETRY};
+use crate::wire::disclosure::names_host;
 use crate::wire::encode::Limits;
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
@@ -161,8 +162,10 @@ pub(in crate::server) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     let listed = |name: &HeaderName| {
         *name == RETRY_AFTER || *name == RETRY_AFTER_MS || name.as_str().starts_with("x-ratelimit-")
     };
-    // Some clients fail on headers that are not ASCII.
-    let good = |value: &HeaderValue| value.len() <= 256 && value.to_str().is_ok();
+    // Some clients fail on headers that are not ASCII. A limit is a number, a time or a date, and no text of the host.
+    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b" .,:;=+-_/%".contains(&byte);
+    let is_figure = |value: &str| value.len() <= 256 && value.bytes().all(is_sign) && !names_host(value);
+    let good = |value: &HeaderValue| value.to_str().is_ok_and(is_figure);
     let found = headers.iter().filter(|(name, value)| listed(name) && good(value));
     found.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
