@@ -612,6 +612,8 @@ impl Pool {
 
     /// Returns the upstreams that serve a model: those configured for it, else those that list it, else those whose
     /// models are unknown; if no list is unknown, the model is not configured and all lists are equal, all upstreams.
+    /// Those without weight that list it give way to unknown ones: traffic moves from an old engine to one that a reload
+    /// has added and that has not been probed.
     fn serving(&self, model: &str) -> Vec<&Arc<Upstream>> {
         let known = self.model(model).map(|(_, known)| known);
         let name = known.map_or(model, |known| known.name.as_str());
@@ -620,10 +622,11 @@ impl Pool {
         }
         let all = || self.upstreams.iter();
         let sure: Vec<_> = all().filter(|upstream| upstream.serves(name) == Some(true)).collect();
-        if !sure.is_empty() {
+        let silent: Vec<_> = all().filter(|upstream| upstream.serves(name).is_none()).collect();
+        let may_serve = sure.iter().any(|upstream| upstream.config.weight > 0);
+        if may_serve || !sure.is_empty() && silent.is_empty() {
             return sure;
         }
-        let silent: Vec<_> = all().filter(|upstream| upstream.serves(name).is_none()).collect();
         // Engines with identical lists may know more names than they list.
         let same = || all().skip(1).zip(all()).all(|(one, other)| one.lists_the_same_as(other));
         match silent.is_empty() && known.is_none() && same() {
@@ -1025,6 +1028,18 @@ mod tests {
             assert_eq!(pool.upstream_to_read_for("m", chance).0.config.name, "e0");
             (0..2).for_each(|at| pool.upstreams[at].set_standing(Standing::Up));
         }
+    }
+
+    /// A reload may add an engine and give the old one no more requests: the new one gets them before its models are known.
+    #[test]
+    fn models_of_an_upstream_without_weight_go_to_one_that_may_have_them() {
+        let pool = pool(&upstreams(&["weight = 0", ""]));
+        list(&pool.upstreams[0], &["m"]);
+        assert_eq!(chosen(&pool, "m").unwrap(), "e1");
+        list(&pool.upstreams[1], &["n"]);
+        assert_eq!(chosen(&pool, "m"), Err(NoUpstream::NoneAvailable));
+        list(&pool.upstreams[1], &["m"]);
+        assert_eq!(chosen(&pool, "m").unwrap(), "e1");
     }
 
     #[test]

@@ -102,6 +102,28 @@ async fn an_ejected_engine_that_is_replaced_leaves_no_open_circuit_behind() {
     world.end().await;
 }
 
+/// A reload that adds an engine and gives the old one no more requests: the new one gets them before its models are known.
+#[tokio::test]
+async fn fault_o05_traffic_moves_to_an_engine_whose_models_are_not_known() {
+    let old = Engine::script(Script::answer("old", 1)).await;
+    let new = Engine::script(Script::answer("new", 1)).await;
+    new.set_models(Script::new().hang());
+    let file = |all: &[(&Engine, &str)]| {
+        let upstream = |(engine, more): &(&Engine, &str)| {
+            format!("[[upstream]]\nurl = \"{}\"\nengine = \"vllm\"\n{more}\n", engine.url())
+        };
+        all.iter().map(upstream).collect::<String>()
+    };
+    let samewire = Samewire::start(&Setup::new().config(&file(&[(&old, "")]))).await;
+    let has_listed = || old.probes().iter().any(|probe| probe.target == "/v1/models");
+    until("the old engine lists its models", PATIENCE, has_listed).await;
+    assert!(Request::stream("").ask(samewire.proxy).await.text().contains("old"));
+    samewire.reconfigure(&file(&[(&new, ""), (&old, "weight = 0")])).await;
+    for _ in 0..3 {
+        assert!(Request::stream("").ask(samewire.proxy).await.text().contains("new"));
+    }
+}
+
 #[tokio::test]
 async fn fault_o05_the_file_is_watched() {
     let engines =
