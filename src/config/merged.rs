@@ -42,7 +42,7 @@ impl Merged {
         let mut good = Table::new();
         for leaf in leaves(&table) {
             match accepts(&leaf.alone) {
-                Ok(()) => merge(&mut good, &leaf.alone),
+                Ok(()) => put(&mut good, leaf.alone, &leaf.indices),
                 Err(error) => mistakes.add(leaf.path, explain(error.message(), "key")),
             }
         }
@@ -95,7 +95,10 @@ pub(super) fn accepts(table: &Table) -> Result<(), toml::de::Error> {
 /// Single value of the file, inside its own tables, so that it can be checked separately.
 struct Leaf {
     path: String,
+    /// Value inside its tables; each list on the way has one item.
     alone: Table,
+    /// Indices of these items, from the outermost list on.
+    indices: Vec<usize>,
 }
 
 fn leaves(table: &Table) -> Vec<Leaf> {
@@ -106,6 +109,7 @@ fn leaves(table: &Table) -> Vec<Leaf> {
                 let within = leaves(inner).into_iter().map(|leaf| Leaf {
                     path: format!("{key}.{}", leaf.path),
                     alone: single(key, Value::Table(leaf.alone)),
+                    ..leaf
                 });
                 found.extend(within);
             }
@@ -114,25 +118,55 @@ fn leaves(table: &Table) -> Vec<Leaf> {
                     found.extend(leaves_of_item(key, n, item));
                 }
             }
-            value => found.push(Leaf { path: key.clone(), alone: single(key, value.clone()) }),
+            value => {
+                let alone = single(key, value.clone());
+                found.push(Leaf { path: key.clone(), alone, indices: Vec::new() });
+            }
         }
     }
     found
 }
 
-/// Returns the leaves of the `n`th table of a list. They follow `n` empty tables, so that [`merge`] puts them at
-/// their index.
+/// Returns the leaves of the `n`th table of a list.
 fn leaves_of_item(key: &str, n: usize, item: &Value) -> Vec<Leaf> {
-    let behind = |value: Value| single(key, list_with(n, value));
+    let in_list = |value: Value| single(key, Value::Array(vec![value]));
     match item {
         Value::Table(inner) if !inner.is_empty() => {
             let place = |leaf: Leaf| Leaf {
                 path: format!("{key}[{n}].{}", leaf.path),
-                alone: behind(Value::Table(leaf.alone)),
+                alone: in_list(Value::Table(leaf.alone)),
+                indices: std::iter::once(n).chain(leaf.indices).collect(),
             };
             leaves(inner).into_iter().map(place).collect()
         }
-        other => vec![Leaf { path: format!("{key}[{n}]"), alone: behind(other.clone()) }],
+        other => {
+            vec![Leaf { path: format!("{key}[{n}]"), alone: in_list(other.clone()), indices: vec![n] }]
+        }
+    }
+}
+
+/// Puts a leaf into a table, with its lists at these indices.
+fn put(base: &mut Table, alone: Table, indices: &[usize]) {
+    for (key, value) in alone {
+        match (value, indices) {
+            (Value::Table(inner), _) if !inner.is_empty() => {
+                let own = base.entry(key).or_insert_with(|| Value::Table(Table::new()));
+                if let Value::Table(own) = own {
+                    put(own, inner, indices);
+                }
+            }
+            (Value::Array(mut items), [at, further @ ..]) => {
+                let own = base.entry(key).or_insert_with(|| Value::Array(Vec::new()));
+                let Value::Array(own) = own else { continue };
+                own.resize_with(own.len().max(at + 1), || Value::Table(Table::new()));
+                if let (Some(Value::Table(own)), Some(Value::Table(item))) = (own.get_mut(*at), items.pop()) {
+                    put(own, item, further);
+                }
+            }
+            (value, _) => {
+                base.insert(key, value);
+            }
+        }
     }
 }
 

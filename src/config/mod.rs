@@ -74,10 +74,14 @@ use merged::Merged;
 use origins::Origins;
 use paths::Folder;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Size limit of the configuration file in bytes, far above what thousands of engines need.
+const MAX_FILE: u64 = 16 << 20;
 use toml::{Table, Value};
 
 /// Settings from one source: the flags of `serve`, or the environment. All are optional, and override the file key
@@ -573,8 +577,15 @@ fn without_password(url: &str) -> String {
 /// Returns the text of the configuration file; empty without a file, `None` if it cannot be read.
 fn text_of(path: Option<&Path>, mistakes: &mut Mistakes) -> Option<String> {
     let Some(path) = path else { return Some(String::new()) };
-    let text = std::fs::read_to_string(path);
-    text.map_err(|error| mistakes.given(path.display().to_string(), error.to_string())).ok()
+    let mut text = String::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
+    let wrong = match read {
+        Err(error) => error.to_string(),
+        Ok(length) if length as u64 > MAX_FILE => format!("larger than {} MiB", MAX_FILE >> 20),
+        Ok(_) => return Some(text),
+    };
+    mistakes.given(path.display().to_string(), wrong);
+    None
 }
 
 fn address(path: &str, text: &str, mistakes: &mut Mistakes) -> Option<SocketAddr> {

@@ -906,3 +906,21 @@ fn parsers_have_names() {
         "{found}"
     );
 }
+
+/// Checks that the time to read a file grows with its length, and that the length has a limit.
+#[test]
+fn large_files_are_read_in_time() {
+    let upstream =
+        |n: usize| format!("[[upstream]]\nname = \"e{n}\"\nurl = \"http://10.0.0.1:{}\"\n", 1000 + n);
+    let file: String = (0..10_000).map(upstream).collect();
+    let start = std::time::Instant::now();
+    assert_eq!(read(&file, &Overrides::default()).unwrap().upstreams.len(), 10_000);
+    assert!(start.elapsed() < std::time::Duration::from_secs(30), "{:?}", start.elapsed());
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("large.toml");
+    std::fs::write(&path, "#".repeat((16 << 20) + 1)).unwrap();
+    let mut samewire = std::process::Command::new(env!("CARGO_BIN_EXE_samewire"));
+    let ran = samewire.args(["check", "--config"]).arg(&path).output().unwrap();
+    let errors = String::from_utf8(ran.stderr).unwrap();
+    assert!(errors.contains("large.toml: larger than 16 MiB"), "{errors}");
+    std::fs::remove_file(&path).unwrap();
+}
