@@ -26,6 +26,9 @@ pub mod nearest;
 // Names of models in the configuration, of which some are patterns such as `claude-*`.
 pub mod model_name;
 
+// Text of others, with every character visible in a terminal.
+pub mod visible;
+
 // Engine bytes to canonical client bytes: framing, decoding, normalising, encoding; pure.
 pub mod wire;
 
@@ -54,9 +57,6 @@ pub mod tree;
 
 // The published schema and the grammar of answers, to check what is sent to clients.
 pub mod contract;
-
-// Text of others, with every character visible in a terminal.
-pub mod visible;
 
 // HTML pages from templates, with a content security policy.
 pub mod html;

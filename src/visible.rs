@@ -1,5 +1,6 @@
 //! Text of others, such as a server's answer, with every character visible: nothing in it steers a terminal.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Returns a text in which every character is seen: those that steer a terminal, change the direction of writing or
@@ -40,7 +41,32 @@ pub fn push_visible(character: char, out: &mut String) {
     }
 }
 
-fn is_hidden(character: char) -> bool {
+/// Returns JSON or TOML in which every character within a string is seen: as `\uXXXX`, which stands for itself there.
+/// Line breaks and tabs between values stay.
+pub fn visible_strings(text: &str) -> Cow<'_, str> {
+    if !text.contains(|character: char| is_hidden(character) && !matches!(character, '\n' | '\t')) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        match character {
+            '\n' | '\t' => out.push(character),
+            _ if is_hidden(character) => push_utf16(character, &mut out),
+            _ => out.push(character),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Appends a character as `\uXXXX`, twice for one that takes two units of UTF-16.
+pub fn push_utf16(character: char, out: &mut String) {
+    for unit in character.encode_utf16(&mut [0; 2]) {
+        let _ = write!(out, "\\u{unit:04x}");
+    }
+}
+
+/// Returns true for a character that steers a terminal, changes the direction of writing or has no width.
+pub fn is_hidden(character: char) -> bool {
     let is_mark = matches!(
         character,
         '\u{61c}'
@@ -53,4 +79,20 @@ fn is_hidden(character: char) -> bool {
             | '\u{e0000}'..='\u{e007f}'
     );
     is_mark || character.is_control()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_of_json_show_every_character() {
+        for (text, expected) in [
+            ("{\"a\": \"b\"}\n\t", "{\"a\": \"b\"}\n\t"),
+            ("\"\u{202e}é\u{7f}\u{9b}\"\n", "\"\\u202eé\\u007f\\u009b\"\n"),
+            ("\"\u{e0041}\"", "\"\\udb40\\udc41\""),
+        ] {
+            assert_eq!(visible_strings(text), expected, "{text:?}");
+        }
+    }
 }

@@ -3,8 +3,8 @@
 //! Takes: an event. Gives: its line, with the fields in the order in which they are recorded. Never: a control character
 //! outside of an escape.
 
-use super::text::is_c1_control;
 use crate::json::plain_run;
+use crate::visible::{is_hidden, push_utf16};
 use std::cell::Cell;
 use std::fmt::{self, Debug, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -123,13 +123,17 @@ impl Write for Escaped<'_> {
     }
 }
 
-/// Writes the inside of a JSON string. Control characters that JSON allows are escaped too: terminals interpret some of
-/// them.
+/// Writes the inside of a JSON string. Characters that are not seen are escaped, even where JSON allows them: terminals
+/// interpret some of them.
 fn escape(text: &str, line: &mut String) {
+    let is_special = |letter: char| letter == '"' || letter == '\\' || is_hidden(letter);
+    let is_ascii = text.is_ascii();
     let mut rest = text;
     loop {
-        // In UTF-8, the upper control characters are the byte 7F, or begin with C2.
-        let plain = plain_run(rest.as_bytes(), [b'"', b'\\', 0x7f, 0xc2], b' ');
+        let plain = match is_ascii {
+            true => plain_run(rest.as_bytes(), [b'"', b'\\', 0x7f], b' '),
+            false => rest.find(is_special).unwrap_or(rest.len()),
+        };
         let (before, special) = rest.split_at(plain);
         line.push_str(before);
         let mut letters = special.chars();
@@ -141,10 +145,7 @@ fn escape(text: &str, line: &mut String) {
             Some('\t') => line.push_str("\\t"),
             Some('\u{8}') => line.push_str("\\b"),
             Some('\u{c}') => line.push_str("\\f"),
-            Some(letter) if letter < ' ' || is_c1_control(letter) => {
-                let _ = write!(line, "\\u{:04x}", u32::from(letter));
-            }
-            Some(letter) => line.push(letter),
+            Some(letter) => push_utf16(letter, line),
             None => return,
         }
         rest = letters.as_str();
@@ -160,7 +161,7 @@ mod tests {
     fn values_are_json_of_their_type() {
         let line = line_of(|| {
             tracing::info!(
-                text = "a \"b\" \\ \n\u{1}\u{7f}\u{85}é",
+                text = "a \"b\" \\ \n\u{1}\u{7f}\u{85}\u{202e}\u{2028}\u{e0041}é",
                 shown = %"c\td",
                 debugged = ?Some("e"),
                 flag = true,
@@ -183,7 +184,7 @@ mod tests {
             [
                 ("level", r#""INFO""#),
                 ("message", r#""a message""#),
-                ("text", r#""a \"b\" \\ \n\u0001\u007f\u0085é""#),
+                ("text", r#""a \"b\" \\ \n\u0001\u007f\u0085\u202e\u2028\udb40\udc41é""#),
                 ("shown", r#""c\td""#),
                 ("debugged", r#""Some(\"e\")""#),
                 ("flag", "true"),

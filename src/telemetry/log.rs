@@ -3,8 +3,9 @@
 
 use super::json_line::JsonLine;
 use super::series::Gauge;
-use super::text::{Text, is_c1_control};
+use super::text::Text;
 use crate::config::{Level, LogFormat, Terminal};
+use crate::visible::is_hidden;
 use parking_lot::{Condvar, Mutex};
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -52,7 +53,7 @@ pub fn fitting(text: &str, mut room: usize) -> &str {
         let written = match letter {
             '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
             '\0'..='\u{1f}' => 6,
-            letter if is_c1_control(*letter) => 6,
+            letter if is_hidden(*letter) => 6 * letter.len_utf16(),
             letter => letter.len_utf8(),
         };
         let left = room.checked_sub(written);

@@ -1,6 +1,8 @@
 //! Counters, gauges and histograms, and their rendering in the Prometheus text format.
 
+use crate::visible::{is_hidden, push_visible};
 use parking_lot::RwLock;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::Arc;
@@ -278,6 +280,19 @@ pub(super) fn single(name: &str, help: &str, kind: &str, value: impl Display, ou
     let _ = writeln!(out, "{name} {value}");
 }
 
+/// Returns a value in which every character is seen, line breaks aside, which the format escapes itself.
+fn seen(value: &str) -> Cow<'_, str> {
+    let is_unseen = |character: char| is_hidden(character) && character != '\n';
+    if !value.contains(is_unseen) {
+        return Cow::Borrowed(value);
+    }
+    let mut out = String::with_capacity(value.len() + 16);
+    for character in value.chars() {
+        if is_unseen(character) { push_visible(character, &mut out) } else { out.push(character) }
+    }
+    Cow::Owned(out)
+}
+
 /// Returns labels in the form `a="b",c="d"`, escaped as the Prometheus text format requires.
 pub(super) fn labels(pairs: &[(&str, &str)]) -> String {
     let mut text = String::with_capacity(pairs.len() * 32);
@@ -287,7 +302,8 @@ pub(super) fn labels(pairs: &[(&str, &str)]) -> String {
         }
         text.push_str(name);
         text.push_str("=\"");
-        let mut rest = *value;
+        let seen = seen(value);
+        let mut rest = &*seen;
         while let Some(at) = memchr::memchr3(b'\\', b'"', b'\n', rest.as_bytes()) {
             let (plain, special) = rest.split_at(at);
             text.push_str(plain);
@@ -377,6 +393,13 @@ mod tests {
         counters.add(["q\"\\\n"], 2);
         counters.add(["q\"\\\n"], 3);
         assert_eq!(rendered(&counters), "# HELP x h\n# TYPE x counter\nx{a=\"q\\\"\\\\\\n\"} 5\n");
+        let unseen = Counters::new(["a"], &SeriesBudget::of(20));
+        unseen.add(["\u{202e}a\u{1b}\r\nb"], 1);
+        assert!(
+            rendered(&unseen).contains("x{a=\"\\\\u{202e}a\\\\u{1b}\\\\r\\nb\"} 1\n"),
+            "{}",
+            rendered(&unseen)
+        );
         for n in 0..2 * most {
             counters.add([&n.to_string()], 1);
         }

@@ -4,6 +4,7 @@
 //! Takes: an event. Gives: one line, coloured if the terminal shows colours. Never: a control character from a
 //! field's value, so a client's text can neither forge lines nor control the terminal.
 
+use crate::visible::is_hidden;
 use std::fmt::{self, Debug};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
@@ -73,17 +74,11 @@ impl Visit for Fields {
     }
 }
 
-/// Returns true for the control characters U+007F to U+009F, which JSON allows unescaped although terminals
-/// interpret some of them.
-pub(super) fn is_c1_control(letter: char) -> bool {
-    matches!(letter, '\u{7f}'..='\u{9f}')
-}
-
-/// Escapes control characters.
+/// Escapes characters that are not seen.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
-        match letter.is_control() {
+        match is_hidden(letter) {
             true => out.extend(letter.escape_default()),
             false => out.push(letter),
         }
@@ -91,7 +86,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Escapes control characters, and adds quotes if the value is not a single word.
+/// Escapes characters that are not seen, and adds quotes if the value is not a single word.
 fn quoted(text: &str) -> String {
     let is_word = !text.is_empty() && !text.contains([' ', '"', '=', '\\']);
     let plain = escaped(text);

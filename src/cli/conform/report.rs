@@ -2,7 +2,7 @@
 
 use crate::cli::table::{BOLD, DIM, Look, wrapped};
 use crate::conform::{Ask, Group, Report, Verdict, Verified};
-use crate::visible::visible;
+use crate::visible::{visible, visible_strings};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -150,7 +150,7 @@ pub(super) fn json(report: &Report) -> String {
         stopped: report.stopped.as_deref(),
     };
     // Texts and numbers are always JSON.
-    serde_json::to_string_pretty(&all).unwrap_or_default() + "\n"
+    visible_strings(&serde_json::to_string_pretty(&all).unwrap_or_default()).into_owned() + "\n"
 }
 
 /// Returns the results as JUnit XML.

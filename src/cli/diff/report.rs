@@ -2,7 +2,7 @@
 
 use crate::cli::table::{self, BAD, BOLD, DIM, GOOD, LEFT, Look, PLAIN, RIGHT};
 use crate::diff::{Aligned, Comparison, Difference, Finding, Frames, Span, Topic, WordDifference};
-use crate::visible::visible;
+use crate::visible::{visible, visible_strings};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -100,7 +100,7 @@ impl Report {
             words: words.iter().map(|word| WordLine::of(word, self.has_words)).collect(),
         });
         let line = Line { a, b, same_shape: self.is_same(), pairs: pairs.collect(), only_a, only_b };
-        serde_json::to_string(&line).unwrap_or_default()
+        visible_strings(&serde_json::to_string(&line).unwrap_or_default()).into_owned()
     }
 }
 

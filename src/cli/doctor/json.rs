@@ -2,6 +2,7 @@
 
 use super::Examined;
 use crate::doctor::{self, Advice, Finding, Report, Setting, Table};
+use crate::visible::visible_strings;
 use serde::Serialize;
 
 /// Report.
@@ -85,7 +86,7 @@ pub(super) fn text(direct: &Examined, through: Option<&Examined>, advice: &Advic
         advice: ToldAdvice { engine: &advice.engine, config: &advice.config },
     };
     // Texts and numbers are always JSON.
-    serde_json::to_string_pretty(&all).unwrap_or_default() + "\n"
+    visible_strings(&serde_json::to_string_pretty(&all).unwrap_or_default()).into_owned() + "\n"
 }
 
 fn told<'r>(finding: &'r Finding, through: Option<&'r Examined>) -> ToldFinding<'r> {

@@ -3,6 +3,7 @@
 use crate::cli::print_error;
 use crate::config::Terminal;
 use crate::filter::{Change, Field, Finding, Kind, Place, Recognition, Verdict};
+use crate::visible::visible_strings;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::io::{self, IsTerminal};
@@ -134,7 +135,7 @@ struct ClientError<'a> {
 
 fn write(line: &Line<'_>) {
     if let Ok(text) = serde_json::to_string(line) {
-        print_error(text);
+        print_error(visible_strings(&text));
     }
 }
 

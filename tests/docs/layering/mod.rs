@@ -259,7 +259,7 @@ fn the_pure_half_touches_nothing() {
     let pure = &order[..=order.iter().position(|module| module == LAST_PURE).unwrap()];
     assert_eq!(
         pure,
-        ["json", "quantity", "nearest", "model_name", "wire", "request", "engine", "plan", "seal"]
+        ["json", "quantity", "nearest", "model_name", "visible", "wire", "request", "engine", "plan", "seal"]
     );
     let mut wrong = Vec::new();
     for source in sources.iter().filter(|source| pure.contains(&source.module)) {
