@@ -19,6 +19,12 @@ use std::path::{Path, PathBuf};
 const DEPTH: usize = 16;
 /// Stems of an answer's files: those of the fixtures, and those of plain captures.
 const STEMS: [&str; 2] = ["upstream", "response"];
+/// File with the request: its method, path, headers and body.
+const REQUEST: &str = "request.json";
+/// File with the end of the connection.
+const EOF: &str = "eof";
+/// File with the times at which the pieces of the body arrived.
+const TIMING: &str = "timing.txt";
 /// File with the body of a request that was no text; `body_raw` has it with replacement characters.
 const BINARY: &str = "request.bin";
 /// Kinds of bodies, with the content type to use if the head was not recorded.
@@ -76,6 +82,8 @@ pub enum LoadError {
     Malformed(PathBuf, String),
     /// Path without a scenario, neither in the folder nor below it.
     Nothing(PathBuf),
+    /// Link that leads out of the folder that was named.
+    Outside(PathBuf),
     /// Name that two scenarios share, with the folders of both.
     Twice(String, PathBuf, PathBuf),
 }
@@ -88,6 +96,11 @@ impl fmt::Display for LoadError {
             Self::Nothing(path) => write!(
                 f,
                 "{}: no scenario is there; a scenario is a folder with request.json and upstream.sse, .json or .txt",
+                path.display()
+            ),
+            Self::Outside(path) => write!(
+                f,
+                "{}: it leads out of the folder, so that a file from elsewhere would be read; name the folder it leads to",
                 path.display()
             ),
             Self::Twice(name, one, other) => write!(
@@ -115,6 +128,7 @@ pub fn load(paths: &[PathBuf]) -> Result<Vec<Scenario>, LoadError> {
         walk(&root, DEPTH, &mut |folder| {
             let name = folder.strip_prefix(root.parent().unwrap_or(&root)).unwrap_or(folder);
             folders.push((name.to_string_lossy().into_owned(), folder.to_owned()));
+            check_links(&root, folder)
         })?;
         if folders.len() == before {
             return Err(LoadError::Nothing(path.clone()));
@@ -128,12 +142,29 @@ pub fn load(paths: &[PathBuf]) -> Result<Vec<Scenario>, LoadError> {
     folders.into_iter().map(|(name, folder)| read(name, &folder)).collect()
 }
 
+/// Checks that a scenario and its files are within the root: the folder may be somebody else's.
+fn check_links(root: &Path, folder: &Path) -> Result<(), LoadError> {
+    let stems =
+        STEMS.iter().flat_map(|stem| ["http", "sse", "json", "txt"].map(|kind| format!("{stem}.{kind}")));
+    let others = ["", REQUEST, BINARY, ROUTE, EOF, TIMING].map(str::to_owned);
+    for path in others.into_iter().chain(stems).map(|file| folder.join(file)).filter(|path| path.exists()) {
+        let real = path.canonicalize().map_err(|error| LoadError::Unreadable(path.clone(), error))?;
+        if !real.starts_with(root) {
+            return Err(LoadError::Outside(path));
+        }
+    }
+    Ok(())
+}
+
 /// Calls `found` for each scenario in a folder or below it.
-fn walk(folder: &Path, depth: usize, found: &mut dyn FnMut(&Path)) -> Result<(), LoadError> {
+fn walk(
+    folder: &Path,
+    depth: usize,
+    found: &mut dyn FnMut(&Path) -> Result<(), LoadError>,
+) -> Result<(), LoadError> {
     let unreadable = |error| LoadError::Unreadable(folder.to_owned(), error);
-    if folder.join("request.json").is_file() {
-        found(folder);
-        return Ok(());
+    if folder.join(REQUEST).is_file() {
+        return found(folder);
     }
     let mut below = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(unreadable)? {
@@ -158,17 +189,17 @@ fn read(name: String, folder: &Path) -> Result<Scenario, LoadError> {
     };
     let optional = |file: &str| folder.join(file).is_file().then(|| text(file)).transpose();
     let malformed = |file: &str, why: String| LoadError::Malformed(folder.join(file), why);
-    let request = text("request.json")?;
+    let request = text(REQUEST)?;
     let (stem, kind, body) = body(folder)?;
     let head_file = format!("{stem}.http");
     let head = optional(&head_file)?;
-    let reset = match optional("eof")?.as_deref().map(str::trim) {
+    let reset = match optional(EOF)?.as_deref().map(str::trim) {
         None | Some("clean") => false,
         Some("reset") => true,
-        Some(_) => return Err(malformed("eof", "it must hold the word reset".to_owned())),
+        Some(_) => return Err(malformed(EOF, "it must hold the word reset".to_owned())),
     };
-    if let Some(text) = optional("timing.txt")? {
-        let sum = timing::check(&text).map_err(|why| malformed("timing.txt", why))?;
+    if let Some(text) = optional(TIMING)? {
+        let sum = timing::check(&text).map_err(|why| malformed(TIMING, why))?;
         if let Some(why) = timing::difference(&body, sum) {
             return Err(malformed(&format!("{stem}.{kind}"), why));
         }

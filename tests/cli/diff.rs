@@ -185,6 +185,29 @@ fn output_fits_the_terminal_and_steers_it_nowhere() {
     }
 }
 
+/// A folder may be somebody else's: a link in it leads to no file of this machine.
+#[test]
+fn links_out_of_a_folder_are_not_followed() {
+    let folder = Folder::new("links");
+    let request = "{\"path\": \"/v1/chat/completions\"}";
+    folder.file("good/request.json", request);
+    folder.file("good/upstream.txt", "a");
+    folder.file("elsewhere/secret", "CANARY");
+    folder.file("within/request.json", request);
+    folder.file("within/data", "a");
+    std::os::unix::fs::symlink("data", folder.path("within/upstream.txt")).unwrap();
+    folder.file("file/request.json", request);
+    std::os::unix::fs::symlink("../elsewhere/secret", folder.path("file/upstream.txt")).unwrap();
+    std::fs::create_dir(folder.path("above")).unwrap();
+    std::os::unix::fs::symlink("../good", folder.path("above/scenario")).unwrap();
+    assert_eq!(diff(&[&folder.path("good"), &folder.path("within")]).0, 0);
+    for (one, other) in [("file", "good"), ("above", "above")] {
+        let (code, output, errors) = diff(&[&folder.path(one), &folder.path(other)]);
+        assert_eq!((code, output.as_str()), (2, ""), "{one}");
+        assert!(errors.contains("leads out of the folder") && !errors.contains("CANARY"), "{errors}");
+    }
+}
+
 #[test]
 fn broken_captures_are_named_with_their_line() {
     let folder = Folder::new("broken");
