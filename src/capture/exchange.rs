@@ -174,7 +174,7 @@ fn push_header(text: &mut String, name: &str, value: &str) {
 /// Returns true for a header or a query parameter whose value may be secret, judged by its name: by its words, and by
 /// what it says without the marks between them, as in `apiKey`.
 fn is_secret(name: &str) -> bool {
-    const WORDS: [&str; 13] = [
+    const WORDS: [&str; 19] = [
         "authorization",
         "cookie",
         "key",
@@ -188,7 +188,15 @@ fn is_secret(name: &str) -> bool {
         "session",
         "jwt",
         "passwd",
+        "passphrase",
+        "pwd",
+        "authentication",
+        "otp",
+        "assertion",
+        "bearer",
     ];
+    // Names of query parameters whose words mean something else in longer names.
+    const WHOLE: [&str; 4] = ["code", "state", "pass", "ticket"];
     const ORDINARY: [&str; 12] = [
         "accept",
         "accept-encoding",
@@ -203,7 +211,7 @@ fn is_secret(name: &str) -> bool {
         "user-agent",
         "x-request-id",
     ];
-    const JOINED: [&str; 8] = [
+    const JOINED: [&str; 10] = [
         "apikey",
         "authtoken",
         "accesstoken",
@@ -212,6 +220,8 @@ fn is_secret(name: &str) -> bool {
         "secretkey",
         "clientsecret",
         "sessionid",
+        "csrf",
+        "xsrf",
     ];
     // Most headers of most requests: they need no closer look.
     if ORDINARY.contains(&name) {
@@ -219,7 +229,8 @@ fn is_secret(name: &str) -> bool {
     }
     let name = percent_decode_str(name).decode_utf8_lossy().to_ascii_lowercase();
     let joined = name.replace(['-', '_'], "");
-    name.split(['-', '_']).any(|word| WORDS.contains(&word))
+    WHOLE.contains(&&*name)
+        || name.split(['-', '_']).any(|word| WORDS.contains(&word))
         || JOINED.iter().any(|part| joined.contains(part))
 }
 
@@ -235,10 +246,22 @@ mod tests {
             "/v1/x?api-version=2024&api_key=[redacted]"
         );
         assert_eq!(redacted_target("/v1/x"), "/v1/x");
-        for name in ["api%5Fkey", "apikey", "apiKey", "sig", "access_token", "accessToken", "X-Session"] {
+        for name in [
+            "api%5Fkey",
+            "apikey",
+            "apiKey",
+            "sig",
+            "access_token",
+            "accessToken",
+            "X-Session",
+            "code",
+            "X-CSRFToken",
+            "x-csrf",
+            "proxy-authentication",
+        ] {
             assert_eq!(redacted_target(&format!("/v1/x?{name}=CANARY")), format!("/v1/x?{name}=[redacted]"));
         }
-        for name in ["model", "max_tokens", "keyboard", "author", "design"] {
+        for name in ["model", "max_tokens", "keyboard", "author", "design", "error_code", "statement"] {
             assert_eq!(redacted_target(&format!("/v1/x?{name}=a")), format!("/v1/x?{name}=a"));
         }
         let mut headers = HeaderMap::new();

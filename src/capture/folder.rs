@@ -12,6 +12,7 @@
 
 use super::exchange::{Captured, Message};
 use crate::json::{Raw, quoted};
+use crate::visible::visible;
 use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -94,11 +95,12 @@ fn timing(message: &Message) -> String {
     text
 }
 
+/// Returns the facts in lines. Names that clients and engines choose can neither forge a line nor steer a terminal.
 fn about(exchange: &Captured) -> String {
     let Captured { info, outcome, .. } = exchange;
     let began = exchange.began.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut text = format!("# {}\n\n", info.id);
-    let mut line = |name: &str, value: &str| _ = writeln!(text, "- {name}: {value}");
+    let mut text = format!("# {}\n\n", visible(&info.id));
+    let mut line = |name: &str, value: &str| _ = writeln!(text, "- {name}: {}", visible(value));
     line("began", &format!("{}.{:03} (Unix seconds)", began.as_secs(), began.subsec_millis()));
     line("request", &format!("`{} {}`", info.method, info.path));
     line("model", &format!("`{}`", info.model));

@@ -255,9 +255,6 @@ impl RequestContext {
         // Check for loops before the key, because probes of samewire itself have none.
         Hops::read(&head.headers)?;
         self.authenticate(head)?;
-        if self.app.config.auth.is_none() {
-            browsers::check_host(head, &self.app.config.cors)?;
-        }
         panics::point("handler", self.record.as_ref().map(|record| &*record.request_id).or(Some("")));
         match target {
             Target::Nothing if matches!(head.method, Method::CONNECT | Method::TRACE) => {
@@ -269,6 +266,9 @@ impl RequestContext {
             }
             Target::OtherMethod => return Err(paths::other_method(&head.method, head.uri.path())),
             _ => {}
+        }
+        if self.app.config.auth.is_none() {
+            browsers::check_host(head, &self.app.config.cors)?;
         }
         browsers::check_form(head, &self.app.config.cors)?;
         // A WebSocket counts as a request only while it has one in progress.

@@ -477,3 +477,26 @@ async fn mistakes_are_named() {
     assert_eq!(world.samewire.admin("/captures/start").await.head.status, 405, "no effect by GET");
     world.end().await;
 }
+
+/// Clients choose names and ids: none forges a line of `about.md`, and each is reached.
+#[tokio::test]
+async fn names_of_clients_forge_nothing() {
+    let setup = Setup::new().config("[capture]\nenabled = true");
+    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
+    let model = r"m\n- outcome: forged\u001b[31m\u202e";
+    let body = format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"x"}}]}}"#);
+    for id in ["start", "stop", "one.tar", "one"] {
+        let request = Request::post("/v1/chat/completions", body.clone()).header("x-request-id", id);
+        assert_eq!(world.ask(&request).await.head.status, 200);
+    }
+    captured(&world.samewire, 4).await;
+    for id in ["start", "stop", "one.tar", "one"] {
+        let all = files(&world.samewire, &format!("{id}.tar")).await;
+        let about = String::from_utf8(all["about.md"].clone()).unwrap();
+        assert!(about.starts_with(&format!("# {id}\n")), "{about}");
+        assert_eq!(about.matches("\n- outcome").count(), 1, "{about}");
+        assert!(!about.contains(['\u{1b}', '\u{202e}']), "{about}");
+        assert_eq!(world.samewire.admin(&format!("/captures/{id}/frames")).await.head.status, 200, "{id}");
+    }
+    world.end().await;
+}

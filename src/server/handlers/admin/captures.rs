@@ -69,10 +69,19 @@ pub(super) async fn clear(State(present): State<Arc<ActiveConfig>>, RawQuery(que
 
 /// Forgets the captured exchanges of a request id. A client may have sent one id with several requests.
 pub(super) async fn forget(State(present): State<Arc<ActiveConfig>>, Path(id): Path<String>) -> Response {
-    match present.app().captures.forget(&id) {
+    let captures = Arc::clone(&present.app().captures);
+    match in_either_spelling(&id, |id| Some(captures.forget(id)).filter(|forgotten| *forgotten > 0))
+        .unwrap_or(0)
+    {
         0 => not_captured(),
         forgotten => json::answer(&Cleared { forgotten }),
     }
+}
+
+/// Looks for an id without the ending `.tar`, then as it is. Clients choose ids: one may have that ending, or be the name of
+/// another route, such as `start`, which `start.tar` reaches.
+fn in_either_spelling<T>(id: &str, find: impl Fn(&str) -> Option<T>) -> Option<T> {
+    id.strip_suffix(".tar").and_then(&find).or_else(|| find(id))
 }
 
 /// Returns the answer for an id of which there is no exchange.
@@ -98,8 +107,8 @@ pub(super) async fn list(State(present): State<Arc<ActiveConfig>>, RawQuery(quer
 
 /// Returns one exchange as a tar archive: a folder in the form of a scenario.
 pub(super) async fn download(State(present): State<Arc<ActiveConfig>>, Path(id): Path<String>) -> Response {
-    let id = id.strip_suffix(".tar").unwrap_or(&id);
-    let Some(exchange) = present.app().captures.find(id) else { return not_captured() };
+    let captures = Arc::clone(&present.app().captures);
+    let Some(exchange) = in_either_spelling(&id, |id| captures.find(id)) else { return not_captured() };
     let name = format!("attachment; filename=\"{}.tar\"", folder(exchange.facts()));
     let archive = preparation::aside(move || archive(&exchange.read()).ok()).await.flatten();
     let Some(archive) = archive else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };

@@ -50,7 +50,7 @@ export function quoted(text) {
 
 export const urlOf = path => `${location.origin}${path}`
 
-export const captureUrl = id => `/captures/${encodeURIComponent(id)}`
+export const captureUrl = id => `/captures/${encodeURIComponent(id)}.tar`
 
 /** The same request for a terminal. */
 export function curlOf(method, path, body) {

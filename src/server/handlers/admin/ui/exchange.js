@@ -21,7 +21,7 @@ function useExchange(id) {
   useEffect(() => {
     const controller = new AbortController()
     setState({ exchange: null, failure: null })
-    read(`${captureUrl(id)}/frames`, controller.signal)
+    read(`/captures/${encodeURIComponent(id)}/frames`, controller.signal)
       .then(exchange => controller.signal.aborted || setState({ exchange, failure: null }))
       .catch(failure => controller.signal.aborted || setState({ exchange: null, failure }))
     return () => controller.abort('left')
