@@ -75,7 +75,7 @@ pub(super) struct Record {
     /// Type or code of the error.
     code: Option<String>,
     side: Option<Side>,
-    cause: Option<Cow<'static, str>>,
+    cause: Option<Box<Cow<'static, str>>>,
     /// Result of the request if it ended now.
     end: End,
     pub(super) model: Arc<str>,
@@ -230,7 +230,8 @@ impl Record {
             (*cause, line.engine) = (None, None);
         }
         // The code may come from an engine.
-        let (upstream, outcome, cause) = (&upstream.config.name, fitting(outcome, CODE), cause.as_deref());
+        let (upstream, outcome, cause) =
+            (&upstream.config.name, fitting(outcome, CODE), cause.as_deref().map(|cause| &**cause));
         let status = failure.and_then(|failure| failure.engine.as_ref()?.status);
         tracing::debug!(request_id = &**request_id, upstream, outcome, status, cause, "an attempt is over");
         // A request without a failed attempt has no history.
@@ -391,7 +392,7 @@ impl Record {
                     error = line.refusal.as_ref().map(|refusal| refusal.0.as_str()),
                     engine_status,
                     engine_error,
-                    cause = self.cause.as_deref(),
+                    cause = self.cause.as_deref().map(|cause| &**cause),
                     end = self.end.name(),
                     attempts = self.attempts,
                     upstream = self.upstream.as_ref().map(|upstream| upstream.config.name.as_str()),

@@ -12,7 +12,6 @@ use crate::request::EngineBody;
 use crate::telemetry::Propagation;
 use bytes::BytesMut;
 use http::HeaderValue;
-use std::borrow::Cow;
 use std::time::Duration;
 
 /// Upper limit for the bytes of a reply to a probe.
@@ -176,7 +175,7 @@ impl<'u> Probe<'u> {
         };
         let probes = &self.upstream.probes;
         let mut answer = probes.send(&request).await.map_err(|error| {
-            self.cause = error.public.cause.map(Cow::into_owned);
+            self.cause = error.public.cause.map(|cause| cause.into_owned());
             match (error.side, error.class) {
                 (Side::Proxy, _) => ProbeFailure::NotSent,
                 (_, RetryClass::Unsent) => ProbeFailure::Bad("it cannot be reached"),

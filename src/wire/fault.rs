@@ -212,7 +212,7 @@ pub struct Failure {
     /// Engine's own report for the log, if the engine caused the failure.
     pub engine: Option<Box<EngineReport>>,
     /// Cause in samewire's or the system's words, for the log alone.
-    pub cause: Option<Cow<'static, str>>,
+    pub cause: Option<Box<Cow<'static, str>>>,
     /// `plan_type` and `resets_at` of `usage_limit_reached`, as JSON members.
     pub(super) limits: Vec<(&'static str, String)>,
 }
@@ -309,7 +309,7 @@ impl Failure {
     /// Returns the failure with its cause for the log.
     #[must_use]
     pub fn with_cause(mut self, cause: impl Into<Cow<'static, str>>) -> Self {
-        self.cause = Some(cause.into());
+        self.cause = Some(Box::new(cause.into()));
         self
     }
 
