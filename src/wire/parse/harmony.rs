@@ -14,7 +14,7 @@ use super::header::{Browser, CHANNEL, CONSTRAIN, Destination, Header, HeaderStar
 use super::held_call::HeldCall;
 use super::tokens::{Marker, TokenMeaning};
 use super::{Emit, Piece, TextRoute};
-use crate::json::Text;
+use crate::json::{Raw, Text};
 use crate::wire::arguments::Arguments;
 use crate::wire::options::RepairArguments;
 use crate::wire::repair::ArgumentsEnd;
@@ -306,7 +306,10 @@ impl Harmony {
             Destination::Call(name) if self.calls.tools.is_empty() || self.calls.tools.contains(name) => {
                 MessageKind::Call { call: HeldCall::new(name, None), is_thought: header.is_thought() }
             }
-            Destination::Call(_) => MessageKind::of_text(header.is_thought()),
+            Destination::Call(_) => {
+                emit(Piece::Recognised(Rule::ToolUnknown));
+                MessageKind::of_text(header.is_thought())
+            }
             Destination::Browser(tool) if self.calls.items => MessageKind::Browser(tool, String::new()),
             Destination::Browser(_) => MessageKind::Reasoning,
             Destination::Dropped => MessageKind::Dropped,
@@ -328,8 +331,11 @@ impl Harmony {
         let HarmonyState::Message(MessageKind::Call { call, is_thought }) = &mut self.state else { return };
         let mut read = Arguments::default();
         read.read(&Text::plain(call.arguments()));
-        // Only a marker ends a value that is open.
-        let may_be_call = read.is_absent() || read.is_open() && end != Some(ArgumentsEnd::Marked);
+        // Only a marker ends a value that is open. No value, and a value said twice, are the normaliser's business.
+        let may_be_call = read.is_open() && end != Some(ArgumentsEnd::Marked)
+            || read.is_absent()
+            || ["null", "\"\""].contains(&call.arguments().trim())
+            || is_said_twice(call.arguments());
         let is_call = may_be_call
             || call.is_too_long()
             || end.is_none_or(|end| call.check(self.calls.repair, end, &mut *emit));
@@ -408,6 +414,15 @@ impl Harmony {
             }
         }
     }
+}
+
+/// Returns true if a closed value follows itself, as it is or as a JSON string (wire-format 2.5 rule 11).
+fn is_said_twice(arguments: &str) -> bool {
+    let end = Arguments::default().read_value(arguments);
+    let Some((value, rest)) = end.and_then(|end| arguments.split_at_checked(end)) else { return false };
+    let rest = rest.trim();
+    let quoted = Raw::of(rest).and_then(Text::of);
+    rest == value.trim() || quoted.is_some_and(|text| text.decoded() == value.trim())
 }
 
 /// Returns how many bytes precede the next marker, and the marker with its length; `None` in its place if the text

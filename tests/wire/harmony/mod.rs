@@ -182,6 +182,15 @@ fn chat_frames_of_each_message() {
             "stop",
             &["c:{\"a\":1", "f0:f", "a0:{\"a\":", "length"],
         ),
+        // No arguments, and a value that is said twice, are a call as an engine's would be.
+        (
+            &[
+                "<|channel|>commentary to=functions.f<|message|>null<|call|>",
+                "<|channel|>commentary to=functions.g<|message|>{\"a\":1}{\"a\":1}<|call|>",
+            ],
+            "stop",
+            &["f0:f", "f1:g", "a1:{\"a\":1}", "a0:{}", "tool_calls"],
+        ),
         // A text that the limit cuts goes out as far as it was written.
         (&["<|channel|>commentary to=functions.f<|message|>{'a'"], "length", &["f0:f", "a0:{'a'", "length"]),
         // The possible beginning of a marker is held, and becomes a frame of its own.
