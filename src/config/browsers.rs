@@ -1,6 +1,7 @@
 //! Tables `[cors]` and `[admin]`: web origins and host names that browsers may use (docs/guide.md#web-pages-cors).
 
 use super::mistakes::Mistakes;
+use crate::wire::disclosure::PRIVATE_SUFFIXES;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -150,8 +151,7 @@ impl Hosts {
     }
 }
 
-/// Returns true for a name that only a private network can resolve: one label, or a suffix that is reserved for that
-/// (`internal`) or that Kubernetes resolves itself.
+/// Returns true for a name that only a private network resolves: one label, or a suffix of such networks.
 fn is_private_name(authority: &str) -> bool {
     let Some((host, _)) = host_and_port(authority) else { return false };
     let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
@@ -160,7 +160,7 @@ fn is_private_name(authority: &str) -> bool {
         && match name.split_once('.') {
             // Browsers read a number as an address in another form.
             None => !is_number && !name.starts_with('['),
-            Some(_) => [".internal", ".svc", ".cluster.local"].iter().any(|suffix| name.ends_with(suffix)),
+            Some(_) => PRIVATE_SUFFIXES.iter().any(|suffix| name.ends_with(suffix)),
         }
 }
 
@@ -278,6 +278,8 @@ mod tests {
             ("samewire.", true),
             ("host.docker.internal:8080", true),
             ("samewire.llm.svc", true),
+            ("mac.local:8080", true),
+            ("nas.home.arpa", true),
             ("samewire.llm.svc.cluster.local:8080", true),
             ("evil.example:8080", false),
             ("samewire.dev", false),

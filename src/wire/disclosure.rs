@@ -26,8 +26,22 @@ const TRACES: [&str; 5] =
 /// First segments of the paths that engines serve: an error about a route may name it.
 const ROUTES: [&str; 6] = ["v1", "v2", "openai", "api", "generate", "inference"];
 
-/// Endings of names that only the network of the engine knows.
-const PRIVATE_SUFFIXES: [&str; 5] = [".local", ".internal", ".svc", ".lan", ".localdomain"];
+/// First segments of JSON pointers into a request.
+const POINTERS: [&str; 9] = [
+    "body",
+    "messages",
+    "input",
+    "tools",
+    "properties",
+    "parameters",
+    "response_format",
+    "definitions",
+    "$defs",
+];
+
+/// Endings of names that only a private network resolves, Kubernetes' own among them.
+pub(crate) const PRIVATE_SUFFIXES: [&str; 6] =
+    [".local", ".internal", ".svc", ".lan", ".localdomain", ".home.arpa"];
 
 impl Failure {
     /// Returns the failure with as much of the engine's text as `policy` permits. `model`: the client's name for the
@@ -133,8 +147,7 @@ enum WordContext {
 
 impl WordContext {
     fn of(word: &str) -> Self {
-        const BEFORE_HOST: [&str; 10] =
-            ["at", "to", "from", "via", "on", "host", "server", "address", "endpoint", "worker"];
+        const BEFORE_HOST: [&str; 5] = ["host", "server", "address", "endpoint", "worker"];
         if is_windows_path(word) {
             return Self::WindowsPath;
         }
@@ -146,7 +159,7 @@ impl WordContext {
     fn reveals(self, word: &str) -> bool {
         match self {
             Self::BeforeHost => word.rsplit_once(':').is_some_and(|(host, port)| {
-                is_port(port) && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+                is_high_port(port) && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
             }),
             Self::WindowsPath => word.contains('\\'),
             Self::Other => false,
@@ -166,9 +179,9 @@ fn reveals_host(word: &str) -> bool {
         let is_web = scheme.ends_with("http") || scheme.ends_with("https");
         return !is_web || !is_public(authority);
     }
-    // The part after a key, as in `path=/usr/lib/x` and `model:/srv/x`.
+    // A path may follow a key, as in `path=/usr/lib/x` and `model:/srv/x`.
     let value = word.rsplit(['=', '@']).next().unwrap_or(word);
-    let mut parts = value.split(['[', ']', ':']);
+    let mut parts = word.split(['=', '@', '[', ']', ':']);
     parts.any(is_path)
         || is_windows_path(value.trim_start_matches('['))
         || is_source(value.trim_matches(['[', ']']))
@@ -189,14 +202,21 @@ fn is_path(text: &str) -> bool {
     let Some(path) = path.strip_prefix('/') else { return false };
     let mut segments = path.split('/').filter(|segment| !segment.is_empty());
     let first = segments.next().unwrap_or_default();
-    segments.next().is_some() && !ROUTES.contains(&first)
+    segments.next().is_some() && !ROUTES.contains(&first) && !POINTERS.contains(&first)
 }
 
 /// Returns true if the text is a path of Windows, with a drive or a server.
 fn is_windows_path(text: &str) -> bool {
-    let drive = text.split_once(':').filter(|(drive, _)| drive.len() == 1);
-    let after = drive.map(|(_, path)| path.strip_prefix(['\\', '/']));
-    after.flatten().or_else(|| text.strip_prefix("\\\\")).is_some_and(|path| !path.is_empty())
+    let is_letter = |drive: &str| drive.len() == 1 && drive.bytes().all(|byte| byte.is_ascii_alphabetic());
+    let drive = text.split_once(':').filter(|(drive, _)| is_letter(drive));
+    let in_drive = drive.and_then(|(_, path)| path.strip_prefix(['\\', '/']));
+    // Two backslashes are common in patterns, too: a server has a name, and one backslash after it.
+    let on_server = text.strip_prefix("\\\\").and_then(|path| path.split_once('\\'));
+    let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+    in_drive.is_some_and(|path| !path.is_empty())
+        || on_server.is_some_and(|(server, path)| {
+            !server.is_empty() && is_name(server) && path.starts_with(|first: char| first.is_alphanumeric())
+        })
 }
 
 /// Returns true if the text is a host name, in lower case, that only the engine's network resolves.
@@ -209,6 +229,11 @@ fn is_private_name(host: &str) -> bool {
 
 fn is_port(text: &str) -> bool {
     text.len() > 1 && text.parse::<u16>().is_ok()
+}
+
+/// Returns true for a port that needs no privileges: a smaller number after a colon is rather a count or a time.
+fn is_high_port(text: &str) -> bool {
+    text.parse::<u16>().is_ok_and(|port| port >= 1024)
 }
 
 /// Returns true if the text names a source file, with or without a line number.
@@ -234,10 +259,16 @@ fn is_address(text: &str) -> bool {
         return host.contains(|letter: char| letter.is_ascii_digit());
     }
     let is_name = host.contains('.') && host.contains(|letter: char| letter.is_ascii_alphabetic());
-    // The name of a machine, such as `vllm-0`: a word of prose has no digit beside a hyphen.
-    let is_machine = host.contains('-') && host.ends_with(|letter: char| letter.is_ascii_digit());
-    port.is_some_and(is_port) && (is_name || is_machine || host.eq_ignore_ascii_case("localhost"))
-        || is_private_name(&host.to_ascii_lowercase())
+    // The name of a machine, such as `vllm-0`: a word of prose has no digit after a hyphen.
+    let is_machine = host.starts_with(|letter: char| letter.is_ascii_alphabetic())
+        && host.contains('-')
+        && host.ends_with(|letter: char| letter.is_ascii_digit());
+    // Without a port, `threading.local` is a name in a program.
+    let is_deep = host.matches('.').count() > 1
+        || host.contains(|letter: char| letter == '-' || letter.is_ascii_digit());
+    port.is_some_and(is_port) && (is_name || host.eq_ignore_ascii_case("localhost"))
+        || port.is_some_and(is_high_port) && is_machine
+        || is_deep && is_private_name(&host.to_ascii_lowercase())
 }
 
 #[cfg(test)]
@@ -269,12 +300,21 @@ mod tests {
             (r"cannot open C:\Program Files\vllm\x.json or \\nas\models", "cannot open … … or …"),
             ("tried [/srv/x/y], “/srv/x/z” and model:/srv/x/y", "tried …, “…” and …"),
             ("worker prefill:8100 and vllm-0:8000 are away", "worker … and … are away"),
-            ("vllm.llm.svc, a.cluster.local and gpu.internal", "…, … and …"),
+            ("vllm.llm.svc, a.cluster.local and gpu-1.internal", "…, … and …"),
+            ("/srv/models/x@main and /srv/m/y=z", "… and …"),
             ("https://bob:secret@models.example/x is away", "… is away"),
             (
                 "no more than tokens:4096, limit-2:x, C: and a:b",
                 "no more than tokens:4096, limit-2:x, C: and a:b",
             ),
+            (
+                r"regex '\\d{3}-\\d{4}' or `\\w+\\.\\w+` or \\frac",
+                r"regex '\\d{3}-\\d{4}' or `\\w+\\.\\w+` or \\frac",
+            ),
+            ("limited to tokens:4096 at 10:30 from 22:00", "limited to tokens:4096 at 10:30 from 22:00"),
+            ("threading.local on cuda:10, gpt-4:32", "threading.local on cuda:10, gpt-4:32"),
+            ("window 2026-11-28T17:56", "window 2026-11-28T17:56"),
+            ("Invalid value at body:/messages/0/content", "Invalid value at body:/messages/0/content"),
             // What only looks like a file or an address.
             ("no .cpp and no .rs", "no .cpp and no .rs"),
             ("localhost:x, a.b:1, index:12, 3.5:10", "localhost:x, a.b:1, index:12, 3.5:10"),

@@ -163,7 +163,7 @@ pub(in crate::server) fn forwarded(headers: &HeaderMap) -> HeaderMap {
         *name == RETRY_AFTER || *name == RETRY_AFTER_MS || name.as_str().starts_with("x-ratelimit-")
     };
     // Some clients fail on headers that are not ASCII. A limit is a number, a time or a date, and no text of the host.
-    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b" .,:;=+-_/%".contains(&byte);
+    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b" .,:;=+-_/%*|\"".contains(&byte);
     let is_figure = |value: &str| value.len() <= 256 && value.bytes().all(is_sign) && !names_host(value);
     let good = |value: &HeaderValue| value.to_str().is_ok_and(is_figure);
     let found = headers.iter().filter(|(name, value)| listed(name) && good(value));
