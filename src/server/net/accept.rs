@@ -76,7 +76,7 @@ impl Acceptor {
             metrics: Arc::clone(&app.metrics),
             secure: app.server_certificate.is_some(),
             inboxes: doors,
-            evictions: Evictions::of(&app.connections),
+            evictions: Evictions::of(&app.connections, Duration::ZERO),
             full_since: None,
             pause: PAUSES.0,
             // If the connection limit is low, an eighth of it is enough for refusals.

@@ -1,7 +1,7 @@
 //! Registries of open connections, the slot that each client connection occupies, and the choice of an idle one that
 //! makes room for another.
 //!
-//! Remembers: each open connection's state, and the number on each thread. Never: enforces the limit; the acceptor does.
+//! Remembers: each open connection's state, and the number on each thread. Never: enforces a limit; the listeners do.
 
 use super::connection_state::ConnectionState;
 use crate::server::Worker;
@@ -72,6 +72,8 @@ impl Drop for OpenConnection {
 /// Eviction of idle connections, one after the other.
 pub(in crate::server) struct Evictions {
     connections: Arc<Connections>,
+    /// Time for which a connection must have been idle.
+    least: Duration,
     /// Candidates; the connection that has been idle longest is last.
     idle: Vec<(Instant, ConnectionState)>,
     /// Connection that was evicted last, and the time of that.
@@ -79,8 +81,9 @@ pub(in crate::server) struct Evictions {
 }
 
 impl Evictions {
-    pub(in crate::server) fn of(connections: &Arc<Connections>) -> Self {
-        Self { connections: Arc::clone(connections), idle: Vec::new(), evicting: None }
+    /// Creates the eviction of connections that have been idle for at least this time.
+    pub(in crate::server) fn of(connections: &Arc<Connections>, least: Duration) -> Self {
+        Self { connections: Arc::clone(connections), least, idle: Vec::new(), evicting: None }
     }
 
     /// Forgets the last eviction, so that the next one does not wait for it.
@@ -99,7 +102,9 @@ impl Evictions {
             self.idle = self.connections.idle();
         }
         while let Some((since, state)) = self.idle.pop() {
-            if state.idle_since() == Some(since) {
+            if since.elapsed() < self.least {
+                self.idle.clear();
+            } else if state.idle_since() == Some(since) {
                 state.evict();
                 self.evicting = Some((state, Instant::now()));
                 return true;

@@ -22,14 +22,15 @@ use crate::server::net::listener::INSPECTOR_PATH;
 use crate::server::net::shutdown::Phase;
 use crate::upstream::Upstream;
 use crate::visible::visible;
-use axum::body::Bytes;
-use axum::extract::{FromRequest, RawQuery, Request, State};
+use axum::body::{Body, to_bytes};
+use axum::extract::{RawQuery, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, StatusCode};
+use http_body_util::BodyExt;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -45,9 +46,13 @@ use tokio::net::TcpListener;
 /// Limit for concurrent connections of operators. The one that has been idle longest makes room for another: probes must
 /// be answered whatever else is connected.
 const MAX_CONNECTIONS: usize = 64;
+/// Time for which a connection must have been idle before it makes room: a new one may not have sent its request yet.
+const MIN_IDLE: Duration = Duration::from_secs(1);
 /// Interval at which the listener looks for room while there is none.
 const ROOM_CHECK: Duration = Duration::from_millis(20);
-/// Time limit for the header of a request.
+/// Limit for the body of a request in bytes.
+const MAX_BODY: usize = 64 << 10;
+/// Time limit for the header of a request, and for its body.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves operators without end, even when clients have taken all descriptors.
@@ -55,7 +60,7 @@ pub(in crate::server) async fn serve(listener: TcpListener, present: Arc<ActiveC
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(8 << 10);
     let connections = Arc::new(Connections::default());
-    let mut evictions = Evictions::of(&connections);
+    let mut evictions = Evictions::of(&connections, MIN_IDLE);
     let router = router(present);
     let reserve = Arc::new(Reserve::new());
     loop {
@@ -137,12 +142,20 @@ async fn admit(
     let why = match AdminRefusal::of(&head, &present.app().config.admin_hosts) {
         None => {
             // A connection is in use once its request is there, body included: one that sends half of it is idle.
-            let body = match Bytes::from_request(Request::new(body), &()).await {
-                Ok(body) => body,
-                Err(rejection) => return rejection.into_response(),
+            let read = tokio::time::timeout(HEADER_TIMEOUT, to_bytes(body, MAX_BODY)).await;
+            let Ok(Ok(body)) = read else {
+                let why = "the body is too large, or does not arrive\n";
+                return (StatusCode::BAD_REQUEST, why).into_response();
             };
-            let _active = ActiveRequest::begin(&connection);
-            return next.run(Request::from_parts(head, body.into())).await;
+            let active = ActiveRequest::begin(&connection);
+            let response = next.run(Request::from_parts(head, body.into())).await;
+            // The connection is in use until its answer has been written.
+            return response.map(|body| {
+                Body::new(body.map_err(move |error| {
+                    let _ = &active;
+                    error
+                }))
+            });
         }
         Some(AdminRefusal::Page(why)) => why,
         Some(AdminRefusal::Host(why)) => {
@@ -158,7 +171,7 @@ async fn admit(
 
 /// Serves the start page.
 async fn start(State(present): State<Arc<ActiveConfig>>, headers: HeaderMap) -> Response {
-    start::answer(&present.app(), &headers).map(axum::body::Body::from)
+    start::answer(&present.app(), &headers).map(Body::from)
 }
 
 async fn ready(State(present): State<Arc<ActiveConfig>>, RawQuery(query): RawQuery) -> (StatusCode, String) {
