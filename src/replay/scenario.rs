@@ -12,11 +12,10 @@ use crate::visible::visible;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Maximum depth of nested folders, because links may form a cycle.
-const DEPTH: usize = 16;
 /// Stems of an answer's files: those of the fixtures, and those of plain captures.
 const STEMS: [&str; 2] = ["upstream", "response"];
 /// File with the request: its method, path, headers and body.
@@ -125,11 +124,12 @@ pub fn load(paths: &[PathBuf]) -> Result<Vec<Scenario>, LoadError> {
         let unreadable = |error| LoadError::Unreadable(path.clone(), error);
         let root = path.canonicalize().map_err(unreadable)?;
         let before = folders.len();
-        walk(&root, DEPTH, &mut |folder| {
-            let name = folder.strip_prefix(root.parent().unwrap_or(&root)).unwrap_or(folder);
-            folders.push((name.to_string_lossy().into_owned(), folder.to_owned()));
-            check_links(&root, folder)
-        })?;
+        let mut walk = Walk { root: &root, seen: HashSet::new(), found: Vec::new() };
+        walk.search(&root)?;
+        folders.extend(walk.found.into_iter().map(|folder| {
+            let name = folder.strip_prefix(root.parent().unwrap_or(&root)).unwrap_or(&folder);
+            (name.to_string_lossy().into_owned(), folder)
+        }));
         if folders.len() == before {
             return Err(LoadError::Nothing(path.clone()));
         }
@@ -156,28 +156,39 @@ fn check_links(root: &Path, folder: &Path) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Calls `found` for each scenario in a folder or below it.
-fn walk(
-    folder: &Path,
-    depth: usize,
-    found: &mut dyn FnMut(&Path) -> Result<(), LoadError>,
-) -> Result<(), LoadError> {
-    let unreadable = |error| LoadError::Unreadable(folder.to_owned(), error);
-    if folder.join(REQUEST).is_file() {
-        return found(folder);
-    }
-    let mut below = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if path.is_dir() && !hidden {
-            below.push(path);
+/// Search for the scenarios below a folder.
+struct Walk<'r> {
+    root: &'r Path,
+    /// Real paths of the folders that were searched: links may form a cycle.
+    seen: HashSet<PathBuf>,
+    found: Vec<PathBuf>,
+}
+
+impl Walk<'_> {
+    /// Finds each scenario in a folder or below it.
+    fn search(&mut self, folder: &Path) -> Result<(), LoadError> {
+        let unreadable = |error| LoadError::Unreadable(folder.to_owned(), error);
+        let real = folder.canonicalize().map_err(unreadable)?;
+        if !real.starts_with(self.root) {
+            return Err(LoadError::Outside(folder.to_owned()));
         }
-    }
-    below.sort();
-    match depth.checked_sub(1) {
-        Some(depth) => below.iter().try_for_each(|path| walk(path, depth, found)),
-        None => Ok(()),
+        if !self.seen.insert(real) {
+            return Ok(());
+        }
+        if folder.join(REQUEST).is_file() {
+            self.found.push(folder.to_owned());
+            return check_links(self.root, folder);
+        }
+        let mut below = Vec::new();
+        for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            if path.is_dir() && !hidden {
+                below.push(path);
+            }
+        }
+        below.sort();
+        below.iter().try_for_each(|path| self.search(path))
     }
 }
 

@@ -201,6 +201,13 @@ fn links_out_of_a_folder_are_not_followed() {
     std::fs::create_dir(folder.path("above")).unwrap();
     std::os::unix::fs::symlink("../good", folder.path("above/scenario")).unwrap();
     assert_eq!(diff(&[&folder.path("good"), &folder.path("within")]).0, 0);
+    // Links that form a cycle lead nowhere.
+    folder.file("cycle/a/request.json", request);
+    folder.file("cycle/a/upstream.txt", "a");
+    for name in ["x", "y", "z"] {
+        std::os::unix::fs::symlink(".", folder.path(&format!("cycle/{name}"))).unwrap();
+    }
+    assert_eq!(diff(&[&folder.path("cycle"), &folder.path("cycle")]).0, 0);
     for (one, other) in [("file", "good"), ("above", "above")] {
         let (code, output, errors) = diff(&[&folder.path(one), &folder.path(other)]);
         assert_eq!((code, output.as_str()), (2, ""), "{one}");
