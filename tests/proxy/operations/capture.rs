@@ -500,3 +500,21 @@ async fn names_of_clients_forge_nothing() {
     }
     world.end().await;
 }
+
+/// Frames of an exchange take much more memory than its bytes, so that a flood of comments is not shown.
+#[tokio::test]
+async fn an_exchange_of_too_many_frames_is_not_shown() {
+    let setup = Setup::new().config("[capture]\nenabled = true");
+    let flood =
+        Script::new().head_sse().chunk(": c\n\n".repeat(110_000)).text("a").finish("stop").done().end();
+    let world = World::start(Engine::script(flood).await, setup).await;
+    let request = Request::stream("").header("x-request-id", "flood");
+    assert_eq!(world.ask(&request).await.head.status, 200);
+    captured(&world.samewire, 1).await;
+    let answer = world.samewire.admin("/captures/flood/frames").await;
+    let frames: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(frames["rows"], json!([]));
+    let why = frames["why_not"].as_str().unwrap();
+    assert!(why.contains("more than 200000 lines") && answer.body.len() < 10_000, "{why}");
+    world.end().await;
+}

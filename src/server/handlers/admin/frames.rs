@@ -140,6 +140,14 @@ fn status(answer: &Message) -> Option<u16> {
     answer.head.split(' ').nth(1)?.parse().ok()
 }
 
+/// Limit on the line ends of one side, so that its rows, each of which is much larger than its text, stay bounded.
+const MAX_LINES: usize = 200_000;
+
+/// Returns true if a side has more frames than are prepared.
+fn is_too_long(side: &Side<'_>) -> bool {
+    memchr::memchr2_iter(b'\n', b'\r', side.body).nth(MAX_LINES).is_some()
+}
+
 /// Returns the rows, and the reason if they have no changes.
 fn rows<'a>(app: &App, exchange: &'a Captured) -> (Vec<FrameRow<'a>>, Option<String>) {
     let nothing = Side { body: &[], pieces: &[], is_stream: false, is_socket: false };
@@ -153,6 +161,11 @@ fn rows<'a>(app: &App, exchange: &'a Captured) -> (Vec<FrameRow<'a>>, Option<Str
         return (relayed_rows(&nothing, &client), Some(why.to_owned()));
     };
     let engine = Side::of(answer);
+    if is_too_long(&engine) || is_too_long(&client) {
+        let why =
+            format!("One side has more than {MAX_LINES} lines, which are not shown: download the exchange.");
+        return (Vec::new(), Some(why));
+    }
     let explained = match params(app, exchange, attempt, answer) {
         Some(params) => explained_rows(params, &engine, &client).map_err(|error| match error {
             FilterError::Refused(why) => why,
