@@ -4,7 +4,7 @@ use crate::operations::replicas::{at, follow, id, on, sound};
 use crate::postgres::database;
 use crate::postgres::partition::{Partition, RelayState};
 use crate::responses::over_chat::{object, prompt};
-use crate::sim::{Engine, PATIENCE, Request, Script, Setup, Step, World, until};
+use crate::sim::{Engine, Gate, PATIENCE, Request, Script, Setup, Step, World, until};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -68,13 +68,17 @@ async fn fault_o17_what_runs_goes_on_through_ten_seconds_without_the_store() {
 
 #[tokio::test]
 async fn fault_o17_what_says_too_much_meanwhile_fails() {
-    let flood = Script::new().head_sse().role().text("a").then(Step::Flood { events: 3_000, size: 16 << 10 });
+    // Stored before the store is away, the flood would stay within the limit.
+    let gate = Gate::default();
+    let script = Script::new().head_sse().role().text("a").wait(&gate);
+    let flood = script.then(Step::Flood { events: 3_000, size: 16 << 10 });
     let (partition, world) = cut_off(Engine::script(flood.hang()).await).await;
     partition.state.send_replace(RelayState::Open);
     let made = object(&world.ask(&prompt("m", r#","background":true"#)).await);
     world.engine.wait_attempts(1).await;
     partition.state.send_replace(RelayState::Cut);
     let before = world.samewire.allocated();
+    gate.open();
     until("it is given up", 4 * PATIENCE, || world.engine.active_generations() == 0).await;
     let grown = world.samewire.allocated().saturating_sub(before);
     assert!(grown < 160 << 20, "{grown}");
