@@ -41,7 +41,7 @@ pub fn push_visible(character: char, out: &mut String) {
     }
 }
 
-/// Returns JSON or TOML in which every character within a string is seen: as `\uXXXX`, which stands for itself there.
+/// Returns JSON in which every character within a string is seen: as `\uXXXX`, which stands for itself there.
 /// Line breaks and tabs between values stay.
 pub fn visible_strings(text: &str) -> Cow<'_, str> {
     if !text.contains(|character: char| is_hidden(character) && !matches!(character, '\n' | '\t')) {

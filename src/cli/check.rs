@@ -3,7 +3,6 @@
 use super::serve::Settings;
 use super::{CommandFailure, print};
 use crate::telemetry::CAPTURE_ON;
-use crate::visible::visible_strings;
 use clap::Args;
 use std::process::ExitCode;
 
@@ -29,7 +28,7 @@ impl Check {
         let memory = crate::server::memory_told(&config.limits);
         let capture = if config.capture.enabled { format!("# {CAPTURE_ON}\n") } else { String::new() };
         let unread: String = config.unread_text().iter().map(|warning| format!("# {warning}\n")).collect();
-        print(format_args!("{memory}{capture}{unread}{}", visible_strings(&config.shown())));
+        print(format_args!("{memory}{capture}{unread}{}", config.shown()));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -79,10 +79,10 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use toml::{Table, Value};
 
 /// Size limit of the configuration file in bytes, far above what thousands of engines need.
 const MAX_FILE: u64 = 16 << 20;
-use toml::{Table, Value};
 
 /// Settings from one source: the flags of `serve`, or the environment. All are optional, and override the file key
 /// by key.
@@ -577,12 +577,15 @@ fn without_password(url: &str) -> String {
 /// Returns the text of the configuration file; empty without a file, `None` if it cannot be read.
 fn text_of(path: Option<&Path>, mistakes: &mut Mistakes) -> Option<String> {
     let Some(path) = path else { return Some(String::new()) };
-    let mut text = String::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
+    let mut text = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut text));
     let wrong = match read {
         Err(error) => error.to_string(),
         Ok(length) if length as u64 > MAX_FILE => format!("larger than {} MiB", MAX_FILE >> 20),
-        Ok(_) => return Some(text),
+        Ok(_) => match String::from_utf8(text) {
+            Ok(text) => return Some(text),
+            Err(_) => "it is not UTF-8".to_owned(),
+        },
     };
     mistakes.given(path.display().to_string(), wrong);
     None

@@ -154,7 +154,9 @@ impl Client {
         {
             tracing::trace!(upstream = self.authority, address = %connection.to, "a connection is used again");
             match exchange(connection, head, &request.body, true).await {
-                Err(error) if error.stale => {}
+                Err(error) if error.stale => {
+                    tracing::debug!(upstream = self.authority, %error, "a kept connection was of no use: the request is sent again");
+                }
                 other => return other,
             }
         }

@@ -256,13 +256,13 @@ pub(crate) enum Unusable {
 impl Unusable {
     fn text(self) -> &'static str {
         match self {
-            Self::Head => "what it sends is no head of HTTP/1.1",
+            Self::Head => "what it sends is no head of an answer",
             Self::Status => "its status is neither an error nor a success with a body",
             Self::Compressed => "its body is compressed, which was not requested",
             Self::Foreign => "its body is neither a JSON object nor an event stream",
             Self::Unreadable => "the JSON of its answer is not what this route answers",
             Self::Malformed => "its body breaks the rules of HTTP",
-            Self::TooLarge => "its body is larger than limits.max_answer_bytes",
+            Self::TooLarge => "its body is larger than its limit",
         }
     }
 }

@@ -915,7 +915,7 @@ fn large_files_are_read_in_time() {
     let file: String = (0..10_000).map(upstream).collect();
     let start = std::time::Instant::now();
     assert_eq!(read(&file, &Overrides::default()).unwrap().upstreams.len(), 10_000);
-    assert!(start.elapsed() < std::time::Duration::from_secs(30), "{:?}", start.elapsed());
+    assert!(start.elapsed() < std::time::Duration::from_secs(100), "{:?}", start.elapsed());
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("large.toml");
     std::fs::write(&path, "#".repeat((16 << 20) + 1)).unwrap();
     let mut samewire = std::process::Command::new(env!("CARGO_BIN_EXE_samewire"));

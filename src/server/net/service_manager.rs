@@ -1,8 +1,8 @@
 //! Service manager that has started the process, such as systemd: the sockets that it passes, and what it is told.
 //!
 //! Takes: `LISTEN_FDS` (sd_listen_fds(3)), `NOTIFY_SOCKET` and `WATCHDOG_USEC` (sd_notify(3)). Gives: listening sockets,
-//! and messages to the manager; nothing without a manager. Never: fails or
-//! stops a running process because nobody listens.
+//! and messages to the manager; nothing without a manager.
+//! Never: fails or stops a running process because nobody listens.
 
 use listenfd::ListenFd;
 use sd_notify::NotifyState;

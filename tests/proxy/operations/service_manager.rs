@@ -127,6 +127,7 @@ async fn fault_o30_a_service_manager_that_does_not_listen_stops_nothing() {
 #[tokio::test]
 async fn fault_o30_a_service_manager_that_does_not_read_stops_nothing() {
     let path = std::env::temp_dir().join(format!("samewire-unread-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
     let manager = UnixDatagram::bind(&path).expect("the temporary folder is writable");
     let engine = Engine::script(Script::answer("a", 1)).await;
     let setup = Setup::new()
