@@ -3,10 +3,11 @@
 use crate::clients::keys::entry;
 use crate::sim::{
     Client, Engine, ErrorBody, H2Client, Head, KEY, PATIENCE, Request, Samewire, Script, Setup, Socket,
-    World, until,
+    World, until, within,
 };
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 const APP: &str = "https://app.example";
 const FOREIGN: &str = "https://evil.example";
@@ -457,27 +458,33 @@ async fn fault_c41_idle_connections_of_operators_make_room() {
 /// An answer of the admin listener that is being written does not make room.
 #[tokio::test]
 async fn fault_c41_an_answer_to_an_operator_does_not_make_room() {
-    let setup = Setup::new().config("[capture]\nenabled = true\nexchange_bytes = \"16MiB\"\n");
-    let text = "a".repeat(8 << 20);
-    let engine =
-        Engine::script(Script::new().head_sse().role().text(&text).finish("stop").done().end()).await;
-    let world = World::start(engine, setup).await;
-    assert_eq!(world.ask(&Request::stream("").header("x-request-id", "large")).await.head.status, 200);
-    let expected = async || world.samewire.admin("/captures/large").await.body.len();
-    until("it is captured", PATIENCE, || world.samewire.count_logged("\"request_id\":\"large\"") > 0).await;
-    let length = expected().await;
-    assert!(length > 16 << 20, "{length}");
-    let mut reader = TcpStream::connect(world.samewire.admin).await.unwrap();
-    let head = format!(
-        "GET /captures/large HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n",
-        world.samewire.admin
-    );
+    let world = world(Setup::new().config("[capture]\nenabled = true\n")).await;
+    let prompt = "x".repeat(2 << 20);
+    let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{prompt}"}}]}}"#);
+    let request = Request::post("/v1/chat/completions", body).header("x-request-id", "large");
+    assert_eq!(world.ask(&request).await.head.status, 200);
+    let length = async {
+        loop {
+            let answer = world.samewire.admin("/captures/large").await;
+            if answer.head.status == 200 {
+                return answer.body.len();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let length = within("the exchange", length).await;
+    assert!(length > 4 << 20, "{length}");
+    let admin = world.samewire.admin;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut reader = socket.connect(admin).await.unwrap();
+    let head = format!("GET /captures/large HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
     reader.write_all(head.as_bytes()).await.unwrap();
     let mut first = [0; 1024];
     reader.read_exact(&mut first).await.unwrap();
     let mut silent = Vec::new();
     for _ in 0..80 {
-        silent.push(TcpStream::connect(world.samewire.admin).await.unwrap());
+        silent.push(TcpStream::connect(admin).await.unwrap());
     }
     assert_eq!(world.samewire.admin("/livez").await.head.status, 200);
     let mut rest = Vec::new();

@@ -189,7 +189,7 @@ fn chat_frames_of_each_message() {
                 "<|channel|>commentary to=functions.g<|message|>{\"a\":1}{\"a\":1}<|call|>",
             ],
             "stop",
-            &["f0:f", "f1:g", "a1:{\"a\":1}", "a0:{}", "tool_calls"],
+            &["f0:f", "a0:null", "f1:g", "a1:{\"a\":1}", "tool_calls"],
         ),
         // A text that the limit cuts goes out as far as it was written.
         (&["<|channel|>commentary to=functions.f<|message|>{'a'"], "length", &["f0:f", "a0:{'a'", "length"]),

@@ -1,5 +1,6 @@
 //! Admin listener: liveness, readiness, metrics, control of drains, and the inspector. It does not serve `/v1`.
 
+mod busy_body;
 mod captures;
 mod frames;
 mod history;
@@ -28,9 +29,9 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use busy_body::BusyBody;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, StatusCode};
-use http_body_util::BodyExt;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -149,13 +150,7 @@ async fn admit(
             };
             let active = ActiveRequest::begin(&connection);
             let response = next.run(Request::from_parts(head, body.into())).await;
-            // The connection is in use until its answer has been written.
-            return response.map(|body| {
-                Body::new(body.map_err(move |error| {
-                    let _ = &active;
-                    error
-                }))
-            });
+            return response.map(|body| Body::new(BusyBody::new(body, active)));
         }
         Some(AdminRefusal::Page(why)) => why,
         Some(AdminRefusal::Host(why)) => {
