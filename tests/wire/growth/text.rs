@@ -272,10 +272,9 @@ fn harmony() {
         &format!("<|channel|>final<|message|>{PIECE}<|end|><|start|>assistant"),
         "<|channel|>final<|message|>x<|return|>",
     );
-    let long = Form {
-        shows: CALL,
-        ..text("Harmony, a call", "<|channel|>commentary to=functions.f<|message|>{\"text\": \"")
-    };
+    let before = "<|channel|>commentary to=functions.f<|message|>{\"text\": \"";
+    let call = of_text("Harmony, a call", json!({"harmony": "text"}), before, PIECE, "\"}<|call|>");
+    let long = Form { shows: CALL, ..call };
     grow_evenly(vec![
         text("Harmony", "<|channel|>final<|message|>"),
         text("Harmony, reasoning", "<|channel|>analysis<|message|>"),
