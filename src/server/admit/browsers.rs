@@ -148,7 +148,7 @@ pub(in crate::server) fn check_socket(headers: &HeaderMap, cors: &Cors) -> Resul
 /// rebinding), and then counts as a page of this address.
 ///
 /// # Errors
-/// The host is none that only this server has.
+/// The host is one that a web page could have.
 pub(in crate::server) fn check_host(head: &request::Parts, cors: &Cors) -> Result<(), Failure> {
     let Some(host) = foreign_host(head, |host| cors.allows_host(host)) else { return Ok(()) };
     let message = format!(

@@ -69,10 +69,7 @@ pub(super) async fn clear(State(present): State<Arc<ActiveConfig>>, RawQuery(que
 
 /// Forgets the captured exchanges of a request id. A client may have sent one id with several requests.
 pub(super) async fn forget(State(present): State<Arc<ActiveConfig>>, Path(id): Path<String>) -> Response {
-    let captures = Arc::clone(&present.app().captures);
-    match in_either_spelling(&id, |id| Some(captures.forget(id)).filter(|forgotten| *forgotten > 0))
-        .unwrap_or(0)
-    {
+    match present.app().captures.forget(&id) {
         0 => not_captured(),
         forgotten => json::answer(&Cleared { forgotten }),
     }
