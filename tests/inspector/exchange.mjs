@@ -182,13 +182,13 @@ function parts(stage, fresh) {
       await page.keyboard.press('4')
       const commands = await page.$$eval('.copy pre', all => all.map(one => one.textContent))
       assert.deepEqual(commands, [
-        `curl -sS ${url}/captures/req_stream | tar x`,
+        `curl -sS ${url}/captures/req_stream.tar | tar x`,
         'samewire replay vllm-req_stream --listen 127.0.0.1:8000 --pace 30',
         'samewire serve --upstream http://127.0.0.1:8000',
         'samewire rewrite --explain --engine vllm --request vllm-req_stream/client/request.json < vllm-req_stream/upstream.sse',
       ])
       const [download] = await Promise.all([page.waitForEvent('download'), page.keyboard.press('d')])
-      assert.equal(new URL(download.url()).pathname, '/captures/req_stream')
+      assert.equal(new URL(download.url()).pathname, '/captures/req_stream.tar')
     })
   }))
 

@@ -71,7 +71,7 @@ function route(state, pathname, response) {
     if (state.isWithoutCaptures) return response.writeHead(404).end('not found\n')
     return json(response, data.captures(state))
   }
-  const [, id, rest] = /^\/captures\/([^/]+)(\/frames)?$/.exec(pathname) ?? []
+  const [, id, rest] = /^\/captures\/([^/]+?)(?:\.tar)?(\/frames)?$/.exec(pathname) ?? []
   const exchange = id && state.exchanges.get(decodeURIComponent(id))
   if (!exchange) return response.writeHead(404).end(id ? 'there is no captured exchange of this id\n' : 'not found\n')
   if (rest) return json(response, exchange.text ??= JSON.stringify(exchange.frames()))

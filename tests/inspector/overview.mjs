@@ -202,7 +202,7 @@ function captures(stage, fresh) {
       await until(page, () => document.querySelectorAll('.captures .list-row').length === 1)
       assert.match((await rowsOf(page, '.captures'))[0], /error · 503 · engine_overloaded/)
       const [download] = await Promise.all([page.waitForEvent('download'), page.click('.captures .list-row a[download]')])
-      assert.equal(new URL(download.url()).pathname, '/captures/req_failed')
+      assert.equal(new URL(download.url()).pathname, '/captures/req_failed.tar')
       await page.click('.captures .list-row a:not([download])')
       await page.waitForSelector('.exchange-head')
       await page.keyboard.press('Escape')
