@@ -3,11 +3,8 @@
 use crate::clients::keys::entry;
 use crate::sim::{
     Client, Engine, ErrorBody, H2Client, Head, KEY, PATIENCE, Request, Samewire, Script, Setup, Socket,
-    World, until, within,
+    World, until,
 };
-use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
 
 const APP: &str = "https://app.example";
 const FOREIGN: &str = "https://evil.example";
@@ -431,64 +428,4 @@ async fn fault_c17b_a_rebound_name_reaches_nothing_without_keys() {
         assert_eq!(world.ask(&with_host(&request, "evil.example")).await.head.status, 200);
         world.end().await;
     }
-}
-
-/// Connections that say nothing, or half of a request, make room on the admin listener.
-#[tokio::test]
-async fn fault_c41_idle_connections_of_operators_make_room() {
-    let world = world(Setup::new()).await;
-    let host = world.samewire.admin;
-    for sent in [
-        String::new(),
-        format!("GET /livez HTTP/1.1\r\nhost: {host}\r\n\r\n"),
-        "GET /livez HTTP/1.1\r\nx: ".to_owned(),
-        format!("POST /captures/start HTTP/1.1\r\nhost: {host}\r\ncontent-length: 99\r\n\r\n{{"),
-    ] {
-        let mut open = Vec::new();
-        for _ in 0..64 {
-            let mut stream = TcpStream::connect(host).await.unwrap();
-            stream.write_all(sent.as_bytes()).await.unwrap();
-            open.push(stream);
-        }
-        assert_eq!(world.samewire.admin("/livez").await.head.status, 200, "{sent}");
-    }
-    world.end().await;
-}
-
-/// An answer of the admin listener that is being written does not make room.
-#[tokio::test]
-async fn fault_c41_an_answer_to_an_operator_does_not_make_room() {
-    let world = world(Setup::new().config("[capture]\nenabled = true\n")).await;
-    let prompt = "x".repeat(2 << 20);
-    let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{prompt}"}}]}}"#);
-    let request = Request::post("/v1/chat/completions", body).header("x-request-id", "large");
-    assert_eq!(world.ask(&request).await.head.status, 200);
-    let length = async {
-        loop {
-            let answer = world.samewire.admin("/captures/large").await;
-            if answer.head.status == 200 {
-                return answer.body.len();
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let length = within("the exchange", length).await;
-    assert!(length > 4 << 20, "{length}");
-    let admin = world.samewire.admin;
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_recv_buffer_size(4096).unwrap();
-    let mut reader = socket.connect(admin).await.unwrap();
-    let head = format!("GET /captures/large HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
-    reader.write_all(head.as_bytes()).await.unwrap();
-    let mut first = [0; 1024];
-    reader.read_exact(&mut first).await.unwrap();
-    let mut silent = Vec::new();
-    for _ in 0..80 {
-        silent.push(TcpStream::connect(admin).await.unwrap());
-    }
-    assert_eq!(world.samewire.admin("/livez").await.head.status, 200);
-    let mut rest = Vec::new();
-    reader.read_to_end(&mut rest).await.unwrap();
-    assert!(first.len() + rest.len() > length, "{}", rest.len());
-    world.end().await;
 }

@@ -7,7 +7,8 @@ use crate::sim::{
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// Top-level members of a log line, values as text.
 type Line = BTreeMap<String, Box<serde_json::value::RawValue>>;
@@ -522,5 +523,58 @@ async fn requests_and_tokens_are_counted_by_key() {
         let count = metrics.lines().find_map(|line| line.strip_prefix(&series)).map(str::parse::<u64>);
         assert!(matches!(count, Some(Ok(1..))), "{series}{metrics}");
     }
+    world.end().await;
+}
+
+/// Connections that say nothing, or half of a request, make room on the admin listener.
+#[tokio::test]
+async fn fault_c41_idle_connections_of_operators_make_room() {
+    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let host = world.samewire.admin;
+    for sent in [
+        String::new(),
+        format!("GET /livez HTTP/1.1\r\nhost: {host}\r\n\r\n"),
+        "GET /livez HTTP/1.1\r\nx: ".to_owned(),
+        format!("POST /captures/start HTTP/1.1\r\nhost: {host}\r\ncontent-length: 99\r\n\r\n{{"),
+    ] {
+        let mut open = Vec::new();
+        for _ in 0..64 {
+            let mut stream = TcpStream::connect(host).await.unwrap();
+            stream.write_all(sent.as_bytes()).await.unwrap();
+            open.push(stream);
+        }
+        assert_eq!(world.samewire.admin("/livez").await.head.status, 200, "{sent}");
+    }
+    world.end().await;
+}
+
+/// An answer of the admin listener that is being written does not make room.
+#[tokio::test]
+async fn fault_c41_an_answer_to_an_operator_does_not_make_room() {
+    let setup = Setup::new().config("[capture]\nenabled = true\n");
+    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
+    let prompt = "x".repeat(2 << 20);
+    let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{prompt}"}}]}}"#);
+    let request = Request::post("/v1/chat/completions", body).header("x-request-id", "large");
+    assert_eq!(world.ask(&request).await.head.status, 200);
+    wait_for(&world.samewire, "/captures/large", 200).await;
+    let length = world.samewire.admin("/captures/large").await.body.len();
+    assert!(length > 4 << 20, "{length}");
+    let admin = world.samewire.admin;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut reader = socket.connect(admin).await.unwrap();
+    let head = format!("GET /captures/large HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
+    reader.write_all(head.as_bytes()).await.unwrap();
+    let mut first = [0; 1024];
+    reader.read_exact(&mut first).await.unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..80 {
+        silent.push(TcpStream::connect(admin).await.unwrap());
+    }
+    assert_eq!(world.samewire.admin("/livez").await.head.status, 200);
+    let mut rest = Vec::new();
+    reader.read_to_end(&mut rest).await.unwrap();
+    assert!(first.len() + rest.len() > length, "{}", rest.len());
     world.end().await;
 }
