@@ -41,6 +41,15 @@ pub fn push_visible(character: char, out: &mut String) {
     }
 }
 
+/// Returns a text in which every character is seen, except that its line breaks stay.
+pub fn visible_lines(text: &str) -> Cow<'_, str> {
+    if text.contains(|character: char| is_hidden(character) && character != '\n') {
+        let lines: Vec<_> = text.split('\n').map(visible).collect();
+        return Cow::Owned(lines.join("\n"));
+    }
+    Cow::Borrowed(text)
+}
+
 /// Returns JSON in which every character within a string is seen: as `\uXXXX`, which stands for itself there.
 /// Line breaks and tabs between values stay.
 pub fn visible_strings(text: &str) -> Cow<'_, str> {

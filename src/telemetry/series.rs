@@ -1,8 +1,7 @@
 //! Counters, gauges and histograms, and their rendering in the Prometheus text format.
 
-use crate::visible::{is_hidden, push_visible};
+use crate::visible::visible_lines;
 use parking_lot::RwLock;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::Arc;
@@ -280,19 +279,6 @@ pub(super) fn single(name: &str, help: &str, kind: &str, value: impl Display, ou
     let _ = writeln!(out, "{name} {value}");
 }
 
-/// Returns a value in which every character is seen, line breaks aside, which the format escapes itself.
-fn seen(value: &str) -> Cow<'_, str> {
-    let is_unseen = |character: char| is_hidden(character) && character != '\n';
-    if !value.contains(is_unseen) {
-        return Cow::Borrowed(value);
-    }
-    let mut out = String::with_capacity(value.len() + 16);
-    for character in value.chars() {
-        if is_unseen(character) { push_visible(character, &mut out) } else { out.push(character) }
-    }
-    Cow::Owned(out)
-}
-
 /// Returns labels in the form `a="b",c="d"`, escaped as the Prometheus text format requires.
 pub(super) fn labels(pairs: &[(&str, &str)]) -> String {
     let mut text = String::with_capacity(pairs.len() * 32);
@@ -302,7 +288,7 @@ pub(super) fn labels(pairs: &[(&str, &str)]) -> String {
         }
         text.push_str(name);
         text.push_str("=\"");
-        let seen = seen(value);
+        let seen = visible_lines(value);
         let mut rest = &*seen;
         while let Some(at) = memchr::memchr3(b'\\', b'"', b'\n', rest.as_bytes()) {
             let (plain, special) = rest.split_at(at);

@@ -4,7 +4,7 @@
 //! Takes: an event. Gives: one line, coloured if the terminal shows colours. Never: a control character from a
 //! field's value, so a client's text can neither forge lines nor control the terminal.
 
-use crate::visible::is_hidden;
+use crate::visible::visible;
 use std::fmt::{self, Debug};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
@@ -61,7 +61,7 @@ impl Fields {
 impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {
         let is_message = field.name() == "message";
-        self.add(field, if is_message { escaped(value) } else { quoted(value) });
+        self.add(field, if is_message { visible(value) } else { quoted(value) });
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
@@ -74,22 +74,10 @@ impl Visit for Fields {
     }
 }
 
-/// Escapes characters that are not seen.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match is_hidden(letter) {
-            true => out.extend(letter.escape_default()),
-            false => out.push(letter),
-        }
-    }
-    out
-}
-
 /// Escapes characters that are not seen, and adds quotes if the value is not a single word.
 fn quoted(text: &str) -> String {
     let is_word = !text.is_empty() && !text.contains([' ', '"', '=', '\\']);
-    let plain = escaped(text);
+    let plain = visible(text);
     if is_word { plain } else { format!("\"{}\"", plain.replace('"', "\\\"")) }
 }
 
