@@ -75,12 +75,6 @@ pub(super) async fn forget(State(present): State<Arc<ActiveConfig>>, Path(id): P
     }
 }
 
-/// Looks for an id without the ending `.tar`, then as it is. Clients choose ids: one may have that ending, or be the name of
-/// another route, such as `start`, which `start.tar` reaches.
-fn in_either_spelling<T>(id: &str, find: impl Fn(&str) -> Option<T>) -> Option<T> {
-    id.strip_suffix(".tar").and_then(&find).or_else(|| find(id))
-}
-
 /// Returns the answer for an id of which there is no exchange.
 pub(super) fn not_captured() -> Response {
     (StatusCode::NOT_FOUND, "there is no captured exchange of this id\n").into_response()
@@ -102,10 +96,12 @@ pub(super) async fn list(State(present): State<Arc<ActiveConfig>>, RawQuery(quer
     })
 }
 
-/// Returns one exchange as a tar archive: a folder in the form of a scenario.
+/// Returns one exchange as a tar archive: a folder in the form of a scenario. The ending `.tar` is optional, unless the id is
+/// the name of another route such as `start`; clients choose ids, so that one may have that ending itself.
 pub(super) async fn download(State(present): State<Arc<ActiveConfig>>, Path(id): Path<String>) -> Response {
     let captures = Arc::clone(&present.app().captures);
-    let Some(exchange) = in_either_spelling(&id, |id| captures.find(id)) else { return not_captured() };
+    let named = id.strip_suffix(".tar").and_then(|id| captures.find(id));
+    let Some(exchange) = named.or_else(|| captures.find(&id)) else { return not_captured() };
     let name = format!("attachment; filename=\"{}.tar\"", folder(exchange.facts()));
     let archive = preparation::aside(move || archive(&exchange.read()).ok()).await.flatten();
     let Some(archive) = archive else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };

@@ -22,7 +22,7 @@ use crate::server::net::descriptors::{Reserve, has_pending_connection};
 use crate::server::net::listener::INSPECTOR_PATH;
 use crate::server::net::shutdown::Phase;
 use crate::upstream::Upstream;
-use crate::visible::visible;
+use crate::visible::{visible, visible_lines};
 use axum::body::{Body, to_bytes};
 use axum::extract::{RawQuery, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
@@ -178,7 +178,7 @@ async fn ready(State(present): State<Arc<ActiveConfig>>, RawQuery(query): RawQue
     let why = match app.trouble() {
         None => return (StatusCode::OK, format!("ok\n{more}")),
         Some(NotReady::Draining) => "draining".to_owned(),
-        Some(NotReady::Upstreams(all)) => visible_lines(&all),
+        Some(NotReady::Upstreams(all)) => visible_lines(&all).into_owned(),
     };
     (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n{more}"))
 }
@@ -194,11 +194,6 @@ fn told(upstream: &Upstream) -> String {
         busy.cache.into_iter().for_each(|part| _ = write!(line, " engine_cache_usage={part}"));
     }
     visible(&line) + "\n"
-}
-
-/// Returns lines in which every character is seen: names and reasons may be an engine's.
-fn visible_lines(text: &str) -> String {
-    text.lines().map(visible).collect::<Vec<_>>().join("\n")
 }
 
 /// Starts a drain. The process stays: others may be waiting for it.
