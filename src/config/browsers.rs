@@ -1,7 +1,7 @@
 //! Tables `[cors]` and `[admin]`: web origins and host names that browsers may use (docs/guide.md#web-pages-cors).
 
 use super::mistakes::Mistakes;
-use crate::wire::disclosure::PRIVATE_SUFFIXES;
+use crate::wire::disclosure;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -66,7 +66,7 @@ impl Cors {
     /// Returns true if a request with this `Host` may be answered without a key. Names that public DNS cannot have need
     /// no entry: no page of the internet has one.
     pub fn allows_host(&self, authority: &str) -> bool {
-        self.is_any || self.hosts.allows(authority) || is_private_name(authority)
+        self.is_any || self.hosts.allows(authority) || names_private_host(authority)
     }
 
     /// Returns true if the pages of an origin may call the API, by name or by `*`.
@@ -151,8 +151,8 @@ impl Hosts {
     }
 }
 
-/// Returns true for a name that only a private network resolves: one label, or a suffix of such networks.
-fn is_private_name(authority: &str) -> bool {
+/// Returns true for an authority whose name public DNS cannot have: one label, or a suffix of private networks.
+fn names_private_host(authority: &str) -> bool {
     let Some((host, _)) = host_and_port(authority) else { return false };
     let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit()) || name.starts_with("0x");
@@ -160,7 +160,7 @@ fn is_private_name(authority: &str) -> bool {
         && match name.split_once('.') {
             // Browsers read a number as an address in another form.
             None => !is_number && !name.starts_with('['),
-            Some(_) => PRIVATE_SUFFIXES.iter().any(|suffix| name.ends_with(suffix)),
+            Some(_) => disclosure::is_private_name(&name),
         }
 }
 

@@ -40,8 +40,7 @@ const POINTERS: [&str; 9] = [
 ];
 
 /// Endings of names that only a private network resolves, Kubernetes' own among them.
-pub(crate) const PRIVATE_SUFFIXES: [&str; 6] =
-    [".local", ".internal", ".svc", ".lan", ".localdomain", ".home.arpa"];
+const PRIVATE_SUFFIXES: [&str; 6] = [".local", ".internal", ".svc", ".lan", ".localdomain", ".home.arpa"];
 
 impl Failure {
     /// Returns the failure with as much of the engine's text as `policy` permits. `model`: the client's name for the
@@ -219,10 +218,10 @@ fn is_windows_path(text: &str) -> bool {
         })
 }
 
-/// Returns true if the text is a host name, in lower case, that only the engine's network resolves.
-fn is_private_name(host: &str) -> bool {
+/// Returns true if the text is a host name, in lower case and with a dot, that only a private network resolves.
+pub(crate) fn is_private_name(host: &str) -> bool {
     let is_name = |name: &str| {
-        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
     };
     PRIVATE_SUFFIXES.iter().any(|end| host.strip_suffix(end).is_some_and(is_name))
 }
