@@ -612,8 +612,8 @@ impl Pool {
 
     /// Returns the upstreams that serve a model: those configured for it, else those that list it, else those whose
     /// models are unknown; if no list is unknown, the model is not configured and all lists are equal, all upstreams.
-    /// Those without weight that list it give way to unknown ones: traffic moves from an old engine to one that a reload
-    /// has added and that has not been probed.
+    /// Upstreams of weight 0 that list it give way to those whose models are unknown, so that a reload can move traffic
+    /// to an engine that has not been probed yet.
     fn serving(&self, model: &str) -> Vec<&Arc<Upstream>> {
         let known = self.model(model).map(|(_, known)| known);
         let name = known.map_or(model, |known| known.name.as_str());

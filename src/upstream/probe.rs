@@ -91,7 +91,7 @@ impl<'u> Probe<'u> {
             DetectedEngine { identity, evidence: Evidence::Route(_) | Evidence::Configuration, .. } => {
                 Some(identity.engine)
             }
-            // A gateway passes on the marks of its engine, but has a health check of its own.
+            // A gateway's answers have the marks of its engine, but the gateway has a health check of its own.
             _ => self.owner,
         };
         let own = known.and_then(|engine| engine.detection.health);

@@ -144,8 +144,8 @@ pub(in crate::server) fn check_socket(headers: &HeaderMap, cors: &Cors) -> Resul
     if may { Ok(()) } else { Err(foreign(headers, "may not open a WebSocket here")) }
 }
 
-/// Checks the host that a request without a key names: a page can point a name of its own to any address (DNS
-/// rebinding), and then counts as a page of this address.
+/// Checks the host of a request where no keys are checked. By DNS rebinding, a web page can give its own name the
+/// address of this server; the browser then treats the server's answers as the page's own.
 ///
 /// # Errors
 /// The host is one that a web page could have.

@@ -103,7 +103,7 @@ pub(in crate::server) async fn keep_watchdog() {
     }
 }
 
-/// Queue of messages to the manager; `None` without one. A thread of its own sends them, because a send waits while the
+/// Queue of messages to the manager; `None` without one. A dedicated thread sends them, because sending blocks while the
 /// manager does not read.
 static MESSAGES: LazyLock<Option<SyncSender<String>>> = LazyLock::new(|| {
     std::env::var_os("NOTIFY_SOCKET")?;

@@ -234,7 +234,7 @@ async fn fault_c23_a_handshake_that_stalls_ends_in_time() {
     secure.world.end().await;
 }
 
-/// Where all connections are taken by clients that are silent in their handshake, these make room.
+/// Clients that are silent in their handshake make room when they hold all connections.
 #[tokio::test]
 async fn fault_c41_silent_handshakes_make_room() {
     let more = "handshake = 60\n[limits]\nconnections = 4\n";

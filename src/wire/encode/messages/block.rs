@@ -99,7 +99,7 @@ pub(super) struct Block {
 /// Content of the open block, as far as its end depends on it.
 enum Content {
     Text,
-    /// What deltas have made of it in a whole message.
+    /// Unknown block, to which a whole message adds its deltas.
     Foreign(ForeignBlock),
     /// Thinking that the client sees: the hash of its canonical spelling, which the signature holds (messages 6).
     Shown(Sha256),
