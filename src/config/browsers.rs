@@ -140,15 +140,18 @@ impl Hosts {
     /// `localhost`.
     pub fn allows(&self, authority: &str) -> bool {
         let Some((host, _)) = host_and_port(authority) else { return false };
-        let lower = host.to_ascii_lowercase();
-        let name = lower.trim_end_matches('.');
         let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
             || host.parse::<Ipv4Addr>().is_ok()
-            || name == "localhost"
-            || name.ends_with(".localhost")
+            || is_localhost(host)
             || self.lists(authority)
     }
+}
+
+/// Returns true for `localhost` and the names below it.
+fn is_localhost(host: &str) -> bool {
+    let name = host.trim_end_matches('.');
+    name.rsplit('.').next().is_some_and(|last| last.eq_ignore_ascii_case("localhost"))
 }
 
 /// Returns true for an authority whose name public DNS cannot have: one label, or a suffix of private networks.
