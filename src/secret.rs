@@ -1,8 +1,7 @@
 //! Secrets: read from files that only their owner and group may access, kept out of all output, and wiped from
 //! memory on drop.
 //!
-//! Takes: a file, or text. Gives: a [`Secret`], which can only become a header value. Remembers: nothing. Never:
-//! prints or returns a secret in any other form.
+//! Takes: a file, or text. Gives: a [`Secret`], a header's value. Remembers: nothing. Never: prints a secret.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -40,6 +39,11 @@ impl Secret {
         owned.extend_from_slice(text.as_bytes());
         let this = Self(Bytes::from_owner(owned));
         (!text.is_empty() && HeaderValue::from_maybe_shared(this.0.clone()).is_ok()).then_some(this)
+    }
+
+    /// Returns the bytes of the header value, to find them in texts.
+    pub fn bytes(&self) -> Bytes {
+        self.0.clone()
     }
 
     /// Returns the header value, marked as sensitive so that HTTP libraries do not print it either.

@@ -12,11 +12,10 @@ use crate::capture::{Outcome, Recording, RequestInfo, redacted_target};
 use crate::config::Credentials;
 use crate::error::{Error, Side};
 use crate::request::EngineBody;
-use crate::telemetry::{
-    End, Finished, FinishedRequest, Route, Trace, excerpt, fitting, redacted, without_key,
-};
+use crate::telemetry::{End, Finished, FinishedRequest, Route, Trace, excerpt, fitting, redacted};
 use crate::upstream::{Upstream, other_model};
 use crate::wire::Summary;
+use crate::wire::disclosure::without_key;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::rule::Rule;
 use http::uri::PathAndQuery;

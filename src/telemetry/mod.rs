@@ -28,7 +28,7 @@ pub use build::Build;
 pub use discovery::DiscoveryMetrics;
 pub use history::{History, HistoryPoint, STEP as HISTORY_STEP};
 pub use log::{Guard, excerpt, fitting, line_with, start as start_logging};
-pub use redact::{redacted, without_key};
+pub use redact::redacted;
 pub use series::{Counters, Gauge, Histogram, HistogramSnapshot, Histograms, SeriesBudget};
 pub use tls::TlsMetrics;
 pub use trace::{FinishedRequest, Parent, Peer, Propagation, Trace};

@@ -13,8 +13,6 @@ const REDACTED: &str = "[…]";
 const WINDOW: usize = 12;
 /// Bytes that are compared first, through a hash table.
 const ANCHOR: usize = 8;
-/// Shortest key that is removed, in bytes.
-const LEAST_KEY: usize = 8;
 /// Distance between two anchors in the request: every run of [`WINDOW`] bytes contains one.
 const STEP: usize = WINDOW - ANCHOR + 1;
 /// Bytes of the request that are unescaped and searched at a time.
@@ -38,14 +36,6 @@ pub fn redacted(text: &str, request: Option<&[u8]>, model: &str) -> String {
         Some(request) => without(text, &Quotations::of(text.as_bytes()).found_in(request), model),
         None => without_quotes(text),
     }
-}
-
-/// Returns the text without the key in a header's value, behind its scheme if it has one. Shorter keys than those that
-/// anybody uses stay: as words, they may stand anywhere.
-pub fn without_key(text: &str, header: &[u8]) -> String {
-    let value = std::str::from_utf8(header).unwrap_or_default();
-    let key = value.split_once(' ').map_or(value, |(_, key)| key).trim();
-    if key.len() < LEAST_KEY { text.to_owned() } else { text.replace(key, REDACTED) }
 }
 
 /// Returns the text without keys: words that begin with `sk-`, and those behind `Bearer`.
@@ -278,15 +268,6 @@ mod tests {
             assert_eq!(redacted(text, Some(b"{}"), ""), expected);
             assert_eq!(redacted(text, None, ""), expected);
         }
-    }
-
-    #[test]
-    fn a_key_of_the_exchange_is_removed_wherever_it_stands() {
-        let told = "no such tenant: hunter2hunter2 (hunter2hunter2!)";
-        for header in ["Bearer hunter2hunter2", "hunter2hunter2"] {
-            assert_eq!(without_key(told, header.as_bytes()), "no such tenant: […] ([…]!)");
-        }
-        assert_eq!(without_key("none of that", b"Bearer none"), "none of that");
     }
 
     #[test]

@@ -8,10 +8,16 @@
 
 use super::fault::{Failure, Fault};
 use super::options::EngineErrors;
+use bytes::Bytes;
+use core::fmt;
 use core::net::IpAddr;
 
 /// Replacement for removed text.
 const HIDDEN: &str = "…";
+/// Replacement for a removed key.
+const HIDDEN_KEY: &str = "[…]";
+/// Shortest key that is removed, in bytes. Shorter ones are words that may occur anywhere.
+const LEAST_KEY: usize = 8;
 
 /// Sentence behind the class of a failure if the engine's text is hidden; the request id follows it.
 const LOG_HINT: &str = " The engine's own message is in the log, under request id ";
@@ -67,6 +73,20 @@ impl Failure {
             false => format!("{}{LOG_HINT}{request_id}.", self.fault.message()),
         };
         self.with_message(message)
+    }
+
+    /// Returns the failure without the key in a header's value, wherever the engine repeats it.
+    pub(super) fn without_key(mut self, header: &[u8]) -> Self {
+        let words = [&mut self.message, &mut self.kind].into_iter().chain(&mut self.code);
+        for word in words {
+            *word = without_key(word, header).into();
+        }
+        let report = self.engine.as_mut().map(|engine| &mut engine.text);
+        let limits = self.limits.iter_mut().map(|(_, value)| value);
+        for text in self.param.iter_mut().chain(report).chain(limits) {
+            *text = without_key(text, header);
+        }
+        self
     }
 
     /// Hides the engine's words beside the message where they reveal its host: they are names, and useless in part.
@@ -218,6 +238,23 @@ fn is_windows_path(text: &str) -> bool {
         })
 }
 
+/// Value of the header with which samewire proves itself to an engine. Error texts for clients must not repeat it.
+#[derive(Clone)]
+pub struct EngineKey(pub Bytes);
+
+impl fmt::Debug for EngineKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+/// Returns the text without the key in a header's value, which may begin with a scheme.
+pub fn without_key(text: &str, header: &[u8]) -> String {
+    let value = std::str::from_utf8(header).unwrap_or_default();
+    let key = value.split_once(' ').map_or(value, |(_, key)| key).trim();
+    if key.len() < LEAST_KEY { text.to_owned() } else { text.replace(key, HIDDEN_KEY) }
+}
+
 /// Returns true if the text is a host name, in lower case and with a dot, that only a private network resolves.
 pub(crate) fn is_private_name(host: &str) -> bool {
     let is_name = |name: &str| {
@@ -279,6 +316,15 @@ mod tests {
         let body = format!("{{\"error\":{{\"message\":{message:?}}}}}");
         let failure = Failure::of_answer(status, body.as_bytes(), false);
         failure.disclosed(policy, "/models/qwen3", "req_1").message.into_owned()
+    }
+
+    #[test]
+    fn a_key_is_removed_wherever_it_occurs() {
+        let told = "no such tenant: hunter2hunter2 (hunter2hunter2!)";
+        for header in ["Bearer hunter2hunter2", "hunter2hunter2"] {
+            assert_eq!(without_key(told, header.as_bytes()), "no such tenant: […] ([…]!)");
+        }
+        assert_eq!(without_key("none of that", b"Bearer none"), "none of that");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! bytes ─→ AnswerReader { Framer → FastPath | Stages } ─→ AnswerWriter { Encode } ─→ bytes
 //! ```
 
+use super::disclosure::EngineKey;
 use super::encode::{Encode, Limits, encoder};
 use super::fast_path::FastPath;
 use super::fault::{Failure, Fault};
@@ -106,6 +107,11 @@ impl Rewriter {
     /// Sets the share of the client's limits that is used up, for dialects that report it.
     pub fn limits(&mut self, limits: Limits) {
         self.writer.encoder.limits(limits);
+    }
+
+    /// Sets the key that the engine was sent.
+    pub fn hide_key(&mut self, key: EngineKey) {
+        self.reader.frames.stages.normaliser.engine_key = Some(key);
     }
 
     /// Sets the time, in Unix seconds, for output until the next call.

@@ -25,9 +25,10 @@ use super::admit::quota::Ticket;
 use super::panics;
 use super::record::Record;
 use super::responses::persist::{PendingWrite, ResponseWriter};
-use crate::config::Limits;
+use crate::config::{Credentials, Limits};
 use crate::error::RetryClass;
 use crate::upstream::{Answer, Read, ReadError, Upstream};
+use crate::wire::disclosure::EngineKey;
 use crate::wire::encode::{Encode, Finished, OutputItem, Persisted};
 use crate::wire::fault::{Failure, Fault, Unusable};
 use crate::wire::options::Options;
@@ -372,6 +373,9 @@ impl Relay {
             && let Some(limits) = headers::limits(&self.exchange.passed)
         {
             self.buffer.rewriter.limits(limits);
+        }
+        if let Credentials::Own(key) = &self.exchange.chosen.upstream().config.auth {
+            self.buffer.rewriter.hide_key(EngineKey(key.bytes()));
         }
         self.record.attempts += answer.attempts.saturating_sub(1);
         let (request_id, status) = (&*self.record.request_id, answer.head.status);

@@ -17,6 +17,7 @@ mod resent;
 mod short;
 
 use super::detached_riders::HeldRiders;
+use super::disclosure::EngineKey;
 use super::event::{Delta, Event, Finish, Head, Reason, Riders, ToolEntry, ToolKind, Usage};
 use super::fault::{Failure, Fault};
 use super::naming::Naming;
@@ -51,6 +52,8 @@ pub(super) struct Normaliser {
     /// Riders of the usage chunk, for the usage frame at the end.
     usage_riders: HeldRiders,
     failure: Option<Failure>,
+    /// Key that error texts must not repeat.
+    pub(super) engine_key: Option<EngineKey>,
     ended: bool,
     /// True if the answer ended with fewer choices than the client asked for, and the others may be requested.
     lacks_choices: bool,
@@ -96,6 +99,7 @@ impl Normaliser {
             usage: None,
             usage_riders: HeldRiders::default(),
             failure: None,
+            engine_key: None,
             ended: false,
             lacks_choices: false,
             spoken: false,
@@ -151,6 +155,10 @@ impl Normaliser {
         if self.ended {
             return;
         }
+        let failure = match &self.engine_key {
+            Some(EngineKey(key)) => failure.without_key(key),
+            None => failure,
+        };
         let failure = match &self.stamp.request_id {
             Some(id) => failure.disclosed(self.shape.options.engine_errors, &self.shape.model, id),
             None => failure,
