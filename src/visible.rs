@@ -53,15 +53,31 @@ pub fn visible_lines(text: &str) -> Cow<'_, str> {
 /// Returns JSON in which every character within a string is seen: as `\uXXXX`, which stands for itself there.
 /// Line breaks and tabs between values stay.
 pub fn visible_strings(text: &str) -> Cow<'_, str> {
-    if !text.contains(|character: char| is_hidden(character) && !matches!(character, '\n' | '\t')) {
+    with_escapes(text, push_utf16)
+}
+
+/// Returns TOML in which every character within a string is seen: as `\uXXXX` or `\UXXXXXXXX`, which stands for itself
+/// in a string with double quotes. Line breaks and tabs stay.
+pub fn visible_toml(text: &str) -> Cow<'_, str> {
+    with_escapes(text, |character, out| {
+        let code = u32::from(character);
+        let _ = match code {
+            0..=0xffff => write!(out, "\\u{code:04X}"),
+            _ => write!(out, "\\U{code:08X}"),
+        };
+    })
+}
+
+fn with_escapes(text: &str, push: impl Fn(char, &mut String)) -> Cow<'_, str> {
+    let is_escaped = |character| is_hidden(character) && !matches!(character, '\n' | '\t');
+    if !text.contains(is_escaped) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 16);
     for character in text.chars() {
-        match character {
-            '\n' | '\t' => out.push(character),
-            _ if is_hidden(character) => push_utf16(character, &mut out),
-            _ => out.push(character),
+        match is_escaped(character) {
+            true => push(character, &mut out),
+            false => out.push(character),
         }
     }
     Cow::Owned(out)
@@ -95,13 +111,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_of_json_show_every_character() {
+    fn strings_of_json_and_toml_show_every_character() {
         for (text, expected) in [
             ("{\"a\": \"b\"}\n\t", "{\"a\": \"b\"}\n\t"),
             ("\"\u{202e}é\u{7f}\u{9b}\"\n", "\"\\u202eé\\u007f\\u009b\"\n"),
             ("\"\u{e0041}\"", "\"\\udb40\\udc41\""),
         ] {
             assert_eq!(visible_strings(text), expected, "{text:?}");
+        }
+        for text in ["a = \"\u{202e}é\u{9b}\u{e0041}\"\n", "a = \"\"\n"] {
+            let seen = visible_toml(text);
+            assert!(!seen.contains(|character| character != '\n' && is_hidden(character)), "{seen}");
+            assert_eq!(toml::from_str::<toml::Table>(&seen), toml::from_str(text), "{seen}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::serve::Settings;
 use super::{CommandFailure, print};
 use crate::telemetry::CAPTURE_ON;
+use crate::visible::visible_toml;
 use clap::Args;
 use std::process::ExitCode;
 
@@ -28,7 +29,7 @@ impl Check {
         let memory = crate::server::memory_told(&config.limits);
         let capture = if config.capture.enabled { format!("# {CAPTURE_ON}\n") } else { String::new() };
         let unread: String = config.unread_text().iter().map(|warning| format!("# {warning}\n")).collect();
-        print(format_args!("{memory}{capture}{unread}{}", config.shown()));
+        print(format_args!("{memory}{capture}{unread}{}", visible_toml(&config.shown())));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -20,7 +20,7 @@ use crate::request::messages::{MessagesContext, MessagesMode, MessagesRequest, P
 use crate::request::responses::{ChatInputs, ResponsesMode, ResponsesRequest};
 use crate::request::{ChatRequest, Rules};
 use crate::wire::encode::{Message, Response, StopRules, write_messages_error};
-use crate::wire::fault::{Failure, Fault};
+use crate::wire::fault::{Failure, Fault, Unusable};
 use crate::wire::sse::{Framer, FramerOutput};
 use crate::wire::{
     Api, BodyForm, Ending, EngineParsers, OutputBuffer, OutputConstraints, Rewriter, Shape, Stamp, TextFormat,
@@ -208,7 +208,7 @@ impl InputState {
         match order.status {
             400..=599 => Self::Error(Vec::new()),
             200..=299 if order.status != 204 => Self::Unknown(0),
-            _ => Self::Failed(Fault::InvalidResponse.into()),
+            _ => Self::Failed(Unusable::Status.into()),
         }
     }
 }
@@ -327,7 +327,7 @@ impl<'t> Filter<'t> {
             *blanks += bytes.len() - text.len();
             let Some(first) = text.first() else {
                 if *blanks > BLANKS {
-                    self.body = InputState::Failed(Fault::InvalidResponse.into());
+                    self.body = InputState::Failed(Unusable::Foreign.into());
                 }
                 return Ok(());
             };
@@ -336,7 +336,7 @@ impl<'t> Filter<'t> {
                 Some(BodyForm::Events) => InputState::Undetected(Box::new(PendingEvents::new(&self.order))),
                 None => {
                     self.refuse_input(FOREIGN);
-                    InputState::Failed(Fault::InvalidResponse.into())
+                    InputState::Failed(Unusable::Foreign.into())
                 }
             };
             bytes = text;
@@ -351,7 +351,7 @@ impl<'t> Filter<'t> {
             InputState::Unknown(_) | InputState::Failed(_) => {}
         }
         if self.received > self.order.limits.max_answer_bytes && !self.is_over() {
-            self.fail(Fault::InvalidResponse.into());
+            self.fail(Unusable::TooLarge.into());
         }
         Ok(())
     }
@@ -414,7 +414,7 @@ impl<'t> Filter<'t> {
         match &mut self.body {
             InputState::Unknown(_) => {
                 self.refuse_input("The input is empty: there is no answer of an engine to rewrite.");
-                self.body = InputState::Failed(Fault::InvalidResponse.into());
+                self.body = InputState::Failed(Unusable::Foreign.into());
             }
             InputState::Events(writer) => writer.finish(ending, &mut self.explain),
             InputState::Object(body) => {

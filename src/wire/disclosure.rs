@@ -132,13 +132,17 @@ fn without_host(text: &str, model: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     let mut before = WordContext::Other;
+    // Names in a path of Windows may have spaces.
+    let mut after_windows_path = false;
     while !rest.is_empty() {
         let end = rest.find(is_delimiter).unwrap_or(rest.len());
         let (word, behind) = rest.split_at(end);
         let plain = word.trim_end_matches(['.', ':', '!', '?']);
-        let reveals = reveals_host(plain) || before.reveals(plain);
+        let reveals =
+            reveals_host(plain) || before.reveals(plain) || after_windows_path && plain.contains('\\');
         if !word.is_empty() {
             before = WordContext::of(plain);
+            after_windows_path |= is_windows_path(plain);
         }
         if reveals && !model.contains(plain) {
             out.push_str(HIDDEN);
@@ -157,30 +161,34 @@ fn without_host(text: &str, model: &str) -> String {
 /// Meaning of a word for the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WordContext {
-    /// Word before the name of a host.
+    /// Word before the name of a host, as in `host a:8000`.
     BeforeHost,
-    /// Path of Windows, whose names may have spaces.
-    WindowsPath,
+    /// Key whose value is the name of a host, as in `host='a'`.
+    HostKey,
     Other,
 }
 
 impl WordContext {
     fn of(word: &str) -> Self {
-        const BEFORE_HOST: [&str; 5] = ["host", "server", "address", "endpoint", "worker"];
-        if is_windows_path(word) {
-            return Self::WindowsPath;
+        let names_host = |word: &str| {
+            const NAMES: [&str; 6] = ["host", "hostname", "server", "address", "endpoint", "worker"];
+            NAMES.iter().any(|name| word.eq_ignore_ascii_case(name))
+        };
+        match word.strip_suffix('=') {
+            Some(key) if names_host(key) => Self::HostKey,
+            None if names_host(word) => Self::BeforeHost,
+            _ => Self::Other,
         }
-        let is_before = BEFORE_HOST.iter().any(|before| word.eq_ignore_ascii_case(before));
-        if is_before { Self::BeforeHost } else { Self::Other }
     }
 
     /// Returns true if the word reveals the host after this one.
     fn reveals(self, word: &str) -> bool {
+        let is_name =
+            |host: &str| host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+        let (host, port) = word.rsplit_once(':').map_or((word, None), |(host, port)| (host, Some(port)));
         match self {
-            Self::BeforeHost => word.rsplit_once(':').is_some_and(|(host, port)| {
-                is_high_port(port) && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-            }),
-            Self::WindowsPath => word.contains('\\'),
+            Self::BeforeHost => port.is_some_and(is_high_port) && is_name(host),
+            Self::HostKey => is_name(host) && host.contains(|letter: char| letter.is_ascii_alphabetic()),
             Self::Other => false,
         }
     }
@@ -201,7 +209,9 @@ fn reveals_host(word: &str) -> bool {
     // A path may follow a key, as in `path=/usr/lib/x` and `model:/srv/x`.
     let value = word.rsplit(['=', '@']).next().unwrap_or(word);
     let mut parts = word.split(['=', '@', '[', ']', ':']);
+    let key = word.strip_suffix(value).map_or(WordContext::Other, WordContext::of);
     parts.any(is_path)
+        || key == WordContext::HostKey && key.reveals(value)
         || is_windows_path(value.trim_start_matches('['))
         || is_source(value.trim_matches(['[', ']']))
         || is_address(value)
@@ -290,7 +300,8 @@ fn is_address(text: &str) -> bool {
             _ => (text, None),
         },
     };
-    if host.parse::<IpAddr>().is_ok() {
+    // An address of a link may name the interface: `fe80::1%eth0`.
+    if host.split('%').next().is_some_and(|address| address.parse::<IpAddr>().is_ok()) {
         // `a::b` is a name in a program, and `::` is punctuation.
         return host.contains(|letter: char| letter.is_ascii_digit());
     }
@@ -345,6 +356,10 @@ mod tests {
             (r"cannot open C:\Program Files\vllm\x.json or \\nas\models", "cannot open … … or …"),
             ("tried [/srv/x/y], “/srv/x/z” and model:/srv/x/y", "tried …, “…” and …"),
             ("worker prefill:8100 and vllm-0:8000 are away", "worker … and … are away"),
+            ("Pool(host='prefill', port=8100): no", "Pool(host='…', port=8100): no"),
+            ("host=decode.llm worker=3 endpoint='/v1/models'", "… worker=3 endpoint='/v1/models'"),
+            ("from fe80::1%eth0 port 8000", "from … port 8000"),
+            (r"C:\Program Files\My App\a x b\c.bin is away", "… … … x … is away"),
             ("vllm.llm.svc, a.cluster.local and gpu-1.internal", "…, … and …"),
             ("/srv/models/x@main and /srv/m/y=z", "… and …"),
             ("https://bob:secret@models.example/x is away", "… is away"),

@@ -101,6 +101,18 @@ fn check_warns_of_options_that_read_nothing() {
     std::fs::remove_file(&file).expect("it is there");
 }
 
+/// A name that changes the direction of writing is seen, and means the same.
+#[test]
+fn check_shows_every_character() {
+    let file = std::env::temp_dir().join(format!("samewire-hidden-{}.toml", std::process::id()));
+    let path = file.to_str().expect("UTF-8");
+    let text = "[[upstream]]\nurl = \"http://127.0.0.1:8000\"\n[[model]]\nname = \"m\"\naliases = [\"a\u{202e}b\"]\n";
+    std::fs::write(&file, text).expect("the temporary folder is writable");
+    let shown = said(&["check", "--config", path]);
+    assert!(shown.contains("a\\u202Eb") && !shown.contains('\u{202e}'), "{shown}");
+    std::fs::remove_file(&file).expect("it is there");
+}
+
 #[test]
 fn check_says_that_exchanges_are_captured() {
     let file = std::env::temp_dir().join(format!("samewire-capture-{}.toml", std::process::id()));
