@@ -10,6 +10,7 @@
 use super::answer::Answer;
 use super::answer_head::{poll_append, read_head};
 use super::hops::{self};
+use super::http1::Head;
 use super::http2::{self, ConnectionPool};
 use super::outgoing::{Connection, Outgoing};
 use super::resolver::Resolver;
@@ -30,9 +31,9 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
-use tokio::io::{AsyncWrite, Interest};
+use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -380,70 +381,54 @@ async fn exchange(
     reused: bool,
 ) -> Result<Answer, Error> {
     let mut buffer = BytesMut::new();
-    let delivered = match body.pieces() {
+    let stream = &mut connection.stream;
+    let head = match body.pieces() {
         [body] => {
             let mut slices = [IoSlice::new(head), IoSlice::new(body)];
-            deliver(&mut connection.stream, &mut slices, &mut buffer).await
+            send_and_read_head(stream, &mut slices, &mut buffer, reused).await
         }
         pieces => {
             let mut slices = vec![IoSlice::new(head)];
             slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
-            deliver(&mut connection.stream, &mut slices, &mut buffer).await
+            send_and_read_head(stream, &mut slices, &mut buffer, reused).await
         }
     };
-    let stream = &mut connection.stream;
-    let mut head =
-        read_head(&mut buffer, reused, |cx, buffer| poll_append(stream, cx, buffer).map(Ok)).await?;
-    head.reusable &= delivered;
-    Ok(Answer::new(head, connection, buffer))
+    Ok(Answer::new(head?, connection, buffer))
 }
 
-/// Sends the request. Stops early, and returns false, if the engine answers before it has read everything, or stops
-/// reading: its answer says why. What belongs to an answer and was read is kept in `early`.
-async fn deliver(stream: &mut Socket, request: &mut [IoSlice<'_>], early: &mut BytesMut) -> bool {
-    match stream {
-        Socket::Plain(stream) => deliver_plain(stream, request).await,
-        stream => deliver_over_tls(stream, request, early).await,
-    }
-}
-
-async fn deliver_plain(stream: &TcpStream, mut left: &mut [IoSlice<'_>]) -> bool {
+/// Sends a request and reads at the same time, so that interim answers stop nothing. If the engine answers, or closes
+/// its side, before it has read everything, the rest is not sent: the answer says why.
+async fn send_and_read_head(
+    stream: &mut Socket,
+    mut left: &mut [IoSlice<'_>],
+    buffer: &mut BytesMut,
+    reused: bool,
+) -> Result<Head, Error> {
     // Slices without bytes are removed, too.
     IoSlice::advance_slices(&mut left, 0);
-    while !left.is_empty() {
-        match stream.try_write_vectored(left) {
-            Ok(written) => IoSlice::advance_slices(&mut left, written),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let ready = stream.ready(Interest::READABLE | Interest::WRITABLE).await;
-                if ready.is_err() || ready.is_ok_and(|ready| ready.is_readable() && !ready.is_writable()) {
-                    return false;
-                }
-            }
-            Err(_) => return false,
+    let mut sent = None;
+    let head = read_head(buffer, reused, |cx, buffer| {
+        if sent.is_none()
+            && let Poll::Ready(is_sent) = poll_send(stream, cx, &mut left)
+        {
+            sent = Some(is_sent);
         }
-    }
-    true
+        poll_append(stream, cx, buffer).map(Ok)
+    });
+    let mut head = head.await?;
+    head.reusable &= sent == Some(true);
+    Ok(head)
 }
 
-/// Sends the request over TLS. Readability is no sign of an answer there, since it may be TLS's own messages. So
-/// data is read, and what belongs to an answer is kept in `early`.
-async fn deliver_over_tls(stream: &mut Socket, mut left: &mut [IoSlice<'_>], early: &mut BytesMut) -> bool {
-    IoSlice::advance_slices(&mut left, 0);
-    let delivered = std::future::poll_fn(|cx| {
-        while !left.is_empty() {
-            match Pin::new(&mut *stream).poll_write_vectored(cx, left) {
-                Poll::Ready(Ok(written)) => IoSlice::advance_slices(&mut left, written),
-                Poll::Ready(Err(_)) => return Poll::Ready(false),
-                Poll::Pending => return poll_append(stream, cx, early).map(|_| false),
-            }
+/// Sends as much as the engine accepts. Ready once all is sent, or cannot be (false): the next read says why.
+fn poll_send(stream: &mut Socket, cx: &mut Context<'_>, left: &mut &mut [IoSlice<'_>]) -> Poll<bool> {
+    while !left.is_empty() {
+        match ready!(Pin::new(&mut *stream).poll_write_vectored(cx, left)) {
+            Ok(written @ 1..) => IoSlice::advance_slices(left, written),
+            Ok(0) | Err(_) => return Poll::Ready(false),
         }
-        match Pin::new(&mut *stream).poll_flush(cx) {
-            Poll::Ready(flushed) => Poll::Ready(flushed.is_ok()),
-            // The next read reports an error.
-            Poll::Pending => poll_append(stream, cx, early).map(|_| false),
-        }
-    });
-    delivered.await
+    }
+    Pin::new(&mut *stream).poll_flush(cx).map(|flushed| flushed.is_ok())
 }
 
 #[cfg(test)]
@@ -649,6 +634,10 @@ mod tests {
             while line != "\r\n" {
                 line.clear();
                 reader.read_line(&mut line).unwrap();
+            }
+            // Interim answers come while the rest of the request waits for room.
+            for status in [100, 103] {
+                write!(&stream, "HTTP/1.1 {status} X\r\n\r\n").unwrap();
             }
             let count = io::copy(&mut reader.take(LARGE as u64), &mut io::sink()).unwrap();
             answer(&stream, 200, &count.to_string());
