@@ -31,6 +31,8 @@ pub(super) enum Standing {
 pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
     let mut verdict = Verdict::resumed(*upstream.trouble.lock(), *upstream.standing.lock());
     let mut identification = Identification::default();
+    // Status and kind of cause of the last failure in the log.
+    let mut told = (None, None);
     while !upstream.is_retired() {
         let config = &config();
         let mut probe = Probe::new(upstream, *config.timeout);
@@ -38,7 +40,7 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
         if upstream.is_retired() {
             return;
         }
-        let trouble = found.err().map(ProbeFailure::why);
+        let (failed, trouble) = (found.is_err(), found.err().map(ProbeFailure::why));
         tracing::debug!(
             upstream = upstream.config.name,
             trouble,
@@ -47,15 +49,17 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
             "a probe has come back"
         );
         let trouble = verdict.add_result(found, upstream.was_heard(), config);
-        if trouble != *upstream.trouble.lock() {
-            let cause = probe.cause.take();
+        let kind = (probe.status, probe.cause.as_deref().map(without_figures));
+        // Another cause of the same trouble is logged, too: the first one may have hidden it.
+        if trouble != *upstream.trouble.lock() || trouble.is_some() && failed && kind != told {
+            let (upstream, status) = (&upstream.config.name, probe.status);
             match trouble {
                 Some(why) => {
-                    let (upstream, status) = (&upstream.config.name, probe.status);
-                    tracing::warn!(upstream, why, status, cause, "upstream is not ready");
+                    tracing::warn!(upstream, why, status, cause = probe.cause, "upstream is not ready");
                 }
-                None => tracing::info!(upstream = upstream.config.name, "upstream is ready"),
+                None => tracing::info!(upstream, "upstream is ready"),
             }
+            told = kind;
         }
         upstream.set_trouble(trouble);
         upstream.set_standing(verdict.standing(config));
@@ -64,6 +68,11 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
             if verdict.proven { spread(*config.interval) } else { FIRST_PROBE_PAUSE.min(*config.interval) };
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Returns the text of a cause without the figures that differ each time, such as the time in "certificate expired".
+fn without_figures(cause: &str) -> String {
+    cause.replace(|letter: char| letter.is_ascii_digit(), "")
 }
 
 /// Returns a time that is up to a fifth longer or shorter at random, so that many processes do not probe in step.

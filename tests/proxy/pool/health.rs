@@ -60,6 +60,27 @@ async fn fault_o18_an_engine_that_fails_is_not_ready_and_comes_back() {
     world.end().await;
 }
 
+/// Behind one fault there may be another: each is logged once.
+#[tokio::test]
+async fn fault_o18_each_cause_of_the_trouble_is_logged() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    let world =
+        World::start(engine, Setup::new().config("[health]\ninterval = 0.02\ntimeout = 60").allow_errors())
+            .await;
+    for (at, line) in
+        ["500 Internal Server Error", "502 Bad Gateway", "500 Internal Server Error"].iter().enumerate()
+    {
+        world.engine.set_health(status(line));
+        until(line, PATIENCE, || world.samewire.count_logged("upstream is not ready") > at).await;
+        probes(&world, 4).await;
+    }
+    let lines = world.samewire.logs();
+    let told = lines.iter().filter(|line| line.contains("upstream is not ready"));
+    let found: Vec<_> = told.map(|line| line.contains(r#""status":500"#)).collect();
+    assert_eq!(found, [true, false, true], "{lines:#?}");
+    world.end().await;
+}
+
 /// An engine is up if a gateway refuses the probe for lack of a client's key.
 #[tokio::test]
 async fn an_engine_that_refuses_the_probe_for_its_key_is_up() {
