@@ -133,7 +133,7 @@ impl RequestContext {
                     read = body::read(body, limit, app) => read?,
                     () = app.cut() => return Err(Fault::Draining.into()),
                 };
-                BudgetShare::hold(self.share.insert(Arc::new(share)), bytes)
+                self.hold(bytes, share)
             }
         };
         self.unread = false;
@@ -154,7 +154,12 @@ impl RequestContext {
     /// is exhausted.
     pub(super) fn counted(&mut self, body: Bytes) -> Result<Bytes, Failure> {
         let share = self.app.budget.share(body.len())?;
-        Ok(BudgetShare::hold(self.share.insert(Arc::new(share)), body))
+        Ok(self.hold(body, share))
+    }
+
+    /// Ties the body of this request to its share of the memory budget.
+    pub(super) fn hold(&mut self, body: Bytes, share: BudgetShare) -> Bytes {
+        BudgetShare::hold(self.share.insert(Arc::new(share)), body)
     }
 
     pub(super) fn object_response(&mut self, bytes: Bytes) -> Response<Body> {

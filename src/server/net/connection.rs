@@ -29,6 +29,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 const AHEAD: usize = 8 << 10;
 /// Limit for one read of the first bytes of a connection, which show the protocol; most heads fit.
 const FIRST: usize = 2 << 10;
+/// Upper limit for the bytes of one read from an upgraded connection.
+const UPGRADED_READ: usize = 4 << 10;
 /// Interval of checks for a client that has sent more than [`AHEAD`] and then left.
 const CLOSE_CHECK: Duration = Duration::from_millis(50);
 /// Upper limit for the bytes that are read and discarded after the last answer.
@@ -186,6 +188,17 @@ impl ClientIo {
         let count = self.ahead.len().min(buffer.remaining());
         buffer.put_slice(self.ahead.get(..count).unwrap_or_default());
         self.ahead.drain(..count);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads for an upgraded connection, and counts the bytes.
+    fn poll_counted(&mut self, cx: &mut Context<'_>, mut to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let mut space = [MaybeUninit::uninit(); UPGRADED_READ];
+        let room = space.len().min(to.remaining());
+        let mut buffer = ReadBuf::uninit(space.get_mut(..room).unwrap_or_default());
+        ready!(Pin::new(self.io.inner_mut()).poll_read(cx, &mut buffer))?;
+        self.state.add_received(buffer.filled().len());
+        to.put_slice(buffer.filled());
         Poll::Ready(Ok(()))
     }
 
@@ -395,10 +408,14 @@ impl Read for ClientIo {
             if this.ahead.is_empty() {
                 this.ahead = Vec::new();
             }
+            this.state.add_received(count);
             this.note_input();
             return Poll::Ready(Ok(()));
         }
-        let read = Pin::new(&mut this.io).poll_read(cx, buffer);
+        let read = match this.state.is(Stage::Upgraded) {
+            true => this.poll_counted(cx, buffer),
+            false => Pin::new(&mut this.io).poll_read(cx, buffer),
+        };
         this.read_was_empty = read.is_pending();
         if this.read_was_empty {
             return this.poll_head_timers(cx);

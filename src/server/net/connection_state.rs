@@ -45,6 +45,8 @@ struct Inner {
     /// Start of the idle time in milliseconds after [`Inner::born`], plus one; 0 while the connection is in use.
     idle: AtomicU64,
     born: Instant,
+    /// Number of bytes read since the connection was upgraded.
+    received: AtomicUsize,
     /// True if the connection is to close for another one, unless it is used before.
     evicted: AtomicBool,
     task: AtomicWaker,
@@ -68,6 +70,7 @@ impl ConnectionState {
             begun: AtomicUsize::new(0),
             idle: AtomicU64::new(1),
             born: Instant::now(),
+            received: AtomicUsize::new(0),
             evicted: AtomicBool::new(false),
             task: AtomicWaker::new(),
         }))
@@ -84,6 +87,13 @@ impl ConnectionState {
 
     pub(in crate::server) fn set(&self, stage: Stage) {
         self.0.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that were read from an upgraded connection.
+    pub(in crate::server) fn add_received(&self, bytes: usize) {
+        if self.is(Stage::Upgraded) {
+            self.0.received.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Notes that the body of an upload has been read to its end.
@@ -187,6 +197,11 @@ impl Upgraded {
     pub(in crate::server) fn begin(&self) {
         self.0.mark_used();
         self.0.set(Stage::Upgraded);
+    }
+
+    /// Returns the number of bytes read since the upgrade.
+    pub(in crate::server) fn received(&self) -> usize {
+        self.0.0.received.load(Ordering::Relaxed)
     }
 
     /// Makes the next flush close the connection: the sending side is shut down, and what the client still sends

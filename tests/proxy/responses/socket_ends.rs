@@ -387,6 +387,59 @@ async fn only_running_responses_count_as_requests() {
 }
 
 #[tokio::test]
+async fn fault_c08_a_message_that_stops_is_timed() {
+    let setup = Setup::new().config("[timeouts]\nclient_body_idle = 0.5").allow_errors();
+    let world = idle(setup).await;
+    let mut socket = Socket::open(world.proxy()).await;
+    let mut quiet = Socket::open(world.proxy()).await;
+    for _ in 0..2 {
+        socket.send(&prompted("text", "")).await;
+        socket.response().await;
+    }
+    socket.frame(0x01, &[b' '; 100]).await;
+    // Control frames are no part of the message, and between messages nothing is timed.
+    for ping in [&mut socket, &mut quiet] {
+        ping.frame(0x89, b"ping").await;
+        assert_eq!(ping.next().await, Some(Frame::Pong(b"ping".to_vec())));
+    }
+    assert_eq!(socket.refused().await, (408, "request_timeout".into(), String::new()));
+    assert_eq!(socket.closed().await, Some(1013));
+    quiet.send(&prompted("text", "")).await;
+    quiet.response().await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o11_messages_take_their_share_while_they_arrive() {
+    const BODIES: &str = "samewire_bodies_in_flight_bytes";
+    let world = idle(Setup::new().config("[limits]\nbodies_in_flight_bytes = 1000000").allow_errors()).await;
+    let begin = |length: usize| {
+        let text = prompted("text", &format!(r#","metadata":{{"a":"b"}}{}"#, " ".repeat(length)));
+        Socket::masked(0x81, text.as_bytes())
+    };
+    let long = begin(700_000);
+    let mut first = Socket::open(world.proxy()).await;
+    first.raw(&long[..600_000]).await;
+    let holds = |metrics: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(BODIES)?.trim().parse::<u64>().ok());
+        line.is_some_and(|bytes| bytes >= 600_000)
+    };
+    world.samewire.metrics_when("the part counts", holds).await;
+    let mut second = Socket::open(world.proxy()).await;
+    second.try_raw(&begin(500_000)[..499_000]).await;
+    assert_eq!(second.refused().await, (503, "overloaded".into(), String::new()));
+    assert_eq!(second.closed().await, Some(1013));
+    first.raw(&long[600_000..]).await;
+    first.response().await;
+    world.samewire.metric_becomes(BODIES, 0).await;
+    // A message that can never fit is too large.
+    first.try_raw(&begin(1_000_001)).await;
+    assert_eq!(first.refused().await.0, 413);
+    assert_eq!(first.closed().await, Some(1009));
+    world.end().await;
+}
+
+#[tokio::test]
 async fn a_websocket_is_one_of_the_connections() {
     let world = idle(Setup::new().config("[limits]\nconnections = 2")).await;
     let first = Socket::open(world.proxy()).await;

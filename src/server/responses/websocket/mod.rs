@@ -10,6 +10,7 @@
 //! what was sent, and reads from the client at all times: a client that disconnects ends its response, one that stops reading stops
 //! the engine, and its messages are read only while there is room for the answers to them.
 
+mod incoming;
 mod message;
 mod recent;
 mod turn;
@@ -31,6 +32,7 @@ use bytes::Bytes;
 use futures::{Sink, Stream};
 use http::header::HeaderValue;
 use http::{HeaderMap, Response, request};
+use incoming::IncomingMessage;
 use recent::RecentResponses;
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -39,7 +41,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tungstenite::Error as Wrong;
-use turn::{ClientMessages, Turn};
+use turn::{ClientMessage, MessageText, Turn};
 
 /// Client messages that may wait for the current response to end. Together they have at most the bytes of one
 /// body.
@@ -90,7 +92,7 @@ impl RequestContext {
         let upgrade = WebSocketUpgrade::from_request_parts(&mut head, &()).await;
         let Ok(upgrade) = upgrade else { return Err(Fault::UpgradeRequired.into()) };
         let Some(record) = &mut self.record else { return Err(Fault::Proxy.into()) };
-        let limit = self.app.config.limits.max_body_bytes;
+        let limit = self.app.config.limits.max_body_bytes.min(self.app.budget.most());
         let line = ConnectionContext {
             worker: Arc::clone(&self.worker),
             sends_stream_flag: sends_stream_flag(&head.headers),
@@ -127,9 +129,12 @@ struct Session {
     connection: Arc<ConnectionContext>,
     /// Number of messages that became requests so far.
     count: u64,
-    waiting: VecDeque<ClientMessages>,
+    waiting: VecDeque<ClientMessage>,
     turn: Option<Turn>,
     memory: RecentResponses,
+    incoming: IncomingMessage,
+    /// True if the session waits for the client's next bytes, and not for room for its answers.
+    is_reading: bool,
     /// Messages to be written to the client.
     out: VecDeque<Message>,
     /// True if written messages may not have been flushed yet.
@@ -148,6 +153,8 @@ enum NextAction {
     /// The client has disconnected.
     Disconnected,
     Wrong(Wrong),
+    /// The budget has no room for the message that arrives.
+    NoRoom(Failure),
     /// A timer is due or the shutdown phase has changed.
     Due,
 }
@@ -155,7 +162,10 @@ enum NextAction {
 impl Session {
     fn new(line: ConnectionContext, socket: WebSocket, upgraded: Upgraded) -> Self {
         upgraded.begin();
+        let app = line.worker.active_config.app();
         Self {
+            incoming: IncomingMessage::new(&app.budget, &app.config.timeouts),
+            is_reading: false,
             connection: Arc::new(line),
             count: 0,
             waiting: VecDeque::new(),
@@ -188,7 +198,8 @@ impl Session {
                 return self.leave(code).await;
             }
             // During a response the end of the connection's lifetime is not acted upon.
-            let wake = Some(end).filter(|_| self.turn.is_none()).into_iter().chain(ping).min();
+            let life = Some(end).filter(|_| self.turn.is_none());
+            let wake = life.into_iter().chain(ping).chain(self.message_deadline()).min();
             let due = async {
                 match wake {
                     Some(wake) => sleep_until(wake).await,
@@ -209,8 +220,14 @@ impl Session {
                     Some(code) => return self.leave(code).await,
                     None => return,
                 },
+                NextAction::NoRoom(failure) => return self.refuse_message(&failure).await,
                 NextAction::Due => {
                     let now = Instant::now();
+                    if self.message_deadline().is_some()
+                        && let Err(failure) = self.incoming.check(now)
+                    {
+                        return self.refuse_message(&failure).await;
+                    }
                     if ping.is_some_and(|ping| ping <= now) {
                         ping = Some(now + pause);
                         // If the client is not reading, a ping would only lengthen the queue.
@@ -259,32 +276,60 @@ impl Session {
         }
     }
 
-    /// Queues a message of the client, or refuses it if too many are waiting.
+    /// Queues a message of the client, or refuses it if too many are waiting or the memory for bodies is taken.
     fn take_message(&mut self, message: Message) {
+        let received = self.upgraded.received();
         let said = match message {
-            Message::Text(text) => ClientMessages::Text(text.into()),
-            Message::Binary(_) => ClientMessages::Binary,
-            // The library has queued a pong.
-            Message::Ping(_) => {
+            Message::Text(text) => {
+                let text = Bytes::from(text);
+                let share = self.incoming.complete(received, text.len());
+                share.map(|share| ClientMessage::Text(MessageText { text, share }))
+            }
+            Message::Binary(_) => self.incoming.complete(received, 0).map(|_| ClientMessage::Binary),
+            Message::Ping(payload) => {
+                self.incoming.skip_control(payload.len());
+                // The library has queued a pong.
                 self.pongs += 1;
                 self.unflushed = true;
                 return;
             }
-            Message::Pong(_) | Message::Close(_) => return,
+            Message::Pong(payload) => return self.incoming.skip_control(payload.len()),
+            Message::Close(_) => return,
         };
-        let bytes = self.waiting.iter().map(ClientMessages::len).sum::<usize>() + said.len();
-        let room = self.app().config.limits.max_body_bytes;
-        if self.waiting.len() < WAITING && (bytes <= room || self.waiting.is_empty()) {
-            self.waiting.push_back(said);
-            return;
+        let queued = said.and_then(|said| {
+            let bytes = self.waiting.iter().map(ClientMessage::len).sum::<usize>() + said.len();
+            let room = self.app().config.limits.max_body_bytes;
+            if self.waiting.len() < WAITING && (bytes <= room || self.waiting.is_empty()) {
+                self.waiting.push_back(said);
+                return Ok(());
+            }
+            let message =
+                format!("At most {WAITING} messages of {room} bytes in all may wait on a connection.");
+            Err(Failure::from(Fault::RateLimit).with_message(message))
+        });
+        if let Err(failure) = queued {
+            self.refuse(&failure);
         }
-        let message = format!("At most {WAITING} messages of {room} bytes in all may wait on a connection.");
-        let failure = Failure::from(Fault::RateLimit).with_message(message);
+    }
+
+    /// Answers a message with an error, as a request of its own.
+    fn refuse(&mut self, failure: &Failure) {
         let id = self.next_id();
         if let Ok(mut context) = self.connection.context(id) {
-            context.refuse(&failure);
+            context.refuse(failure);
         }
-        self.out.push_back(message::refusal(&failure));
+        self.out.push_back(message::refusal(failure));
+    }
+
+    /// Refuses a message that has arrived in part, and closes the connection: the rest cannot be told from a message.
+    async fn refuse_message(mut self, failure: &Failure) {
+        self.refuse(failure);
+        self.leave(close_code::AGAIN).await;
+    }
+
+    /// Returns the time at which the message that arrives is too slow, while nothing else holds it up.
+    fn message_deadline(&self) -> Option<Instant> {
+        self.incoming.deadline().filter(|_| self.is_reading)
     }
 
     /// Returns the close code for an error of the client; `None` if the connection is broken already.
@@ -323,13 +368,19 @@ impl Session {
             if written.is_ready() {
                 self.pongs = 0;
             }
+            self.is_reading = false;
             // Each message read may need an answer, if only a pong (faults C44).
             if self.out.len() < UNSENT && self.pongs < UNSENT {
                 match Pin::new(&mut self.socket).poll_next(cx) {
                     Poll::Ready(Some(Ok(message))) => return Poll::Ready(NextAction::Message(message)),
                     Poll::Ready(Some(Err(error))) => return Poll::Ready(next_action(error)),
                     Poll::Ready(None) => return Poll::Ready(NextAction::Disconnected),
-                    Poll::Pending => {}
+                    Poll::Pending => {
+                        self.is_reading = true;
+                        if let Err(failure) = self.incoming.wait(self.upgraded.received()) {
+                            return Poll::Ready(NextAction::NoRoom(failure));
+                        }
+                    }
                 }
             }
             let Some(turn) = self.turn.as_mut().filter(|_| written.is_ready()) else { return Poll::Pending };

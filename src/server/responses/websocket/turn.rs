@@ -9,6 +9,7 @@ use crate::capture::Recording;
 use crate::plan;
 use crate::request::invalid;
 use crate::server::admit::body::Body;
+use crate::server::admit::budget::BudgetShare;
 use crate::server::admit::quota::QuotaState;
 use crate::server::context::RequestContext;
 use crate::server::relay::Relay;
@@ -28,17 +29,22 @@ use std::task::{Context, Poll, ready};
 
 /// Message of the client that waits for its turn. Binary messages are kept in order too, and answered with an
 /// error.
-#[derive(Debug)]
-pub(super) enum ClientMessages {
-    Text(Bytes),
+pub(super) enum ClientMessage {
+    Text(MessageText),
     Binary,
 }
 
-impl ClientMessages {
+/// Text of a message, with its share of the memory for bodies.
+pub(super) struct MessageText {
+    pub(super) text: Bytes,
+    pub(super) share: BudgetShare,
+}
+
+impl ClientMessage {
     /// Returns the size of the message in bytes, for the limit on waiting messages.
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Text(text) => text.len(),
+            Self::Text(message) => message.text.len(),
             Self::Binary => 0,
         }
     }
@@ -88,22 +94,22 @@ impl Turn {
     pub(super) fn begin(
         line: &Arc<ConnectionContext>,
         request_id: Arc<str>,
-        said: ClientMessages,
+        said: ClientMessage,
         memory: &RecentResponses,
     ) -> Result<Self, Failure> {
         let context = line.context(request_id)?;
-        let (body, read) = match said {
-            ClientMessages::Text(text) => {
-                let read = Create::read(&text, line.sends_stream_flag);
-                (text, read)
+        let read = match said {
+            ClientMessage::Text(message) => {
+                let read = Create::read(&message.text, line.sends_stream_flag);
+                read.map(|create| (create, message))
             }
-            ClientMessages::Binary => {
+            ClientMessage::Binary => {
                 let failure = Failure::from(Fault::InvalidJson).with_message("A message must be text.");
-                (Bytes::new(), Err(Refused { failure, previous: None }))
+                Err(Refused { failure, previous: None })
             }
         };
-        let (previous, criteria) = match read {
-            Ok(Create { previous, generate }) => (previous, Ok(generate)),
+        let (previous, wanted) = match read {
+            Ok((Create { previous, generate }, message)) => (previous, Ok((generate, message))),
             Err(Refused { previous, failure }) => (previous, Err(failure)),
         };
         let thread = previous.as_deref().and_then(|id| memory.thread(id));
@@ -111,7 +117,7 @@ impl Turn {
         if let Some(recording) = &recording {
             recording.answer_head("HTTP/1.1 101 Switching Protocols", &HeaderMap::new());
         }
-        let making = make(context, Arc::clone(line), body, criteria, thread);
+        let making = make(context, Arc::clone(line), wanted, thread);
         Ok(Self { step: Step::Preparing(Box::pin(making)), previous, record: None, ended: None, recording })
     }
 
@@ -194,12 +200,11 @@ fn bytes_of<E>(frame: Option<Result<Frame<Bytes>, E>>) -> Option<Bytes> {
 async fn make(
     mut context: RequestContext,
     line: Arc<ConnectionContext>,
-    body: Bytes,
-    criteria: Result<bool, Failure>,
+    wanted: Result<(bool, MessageText), Failure>,
     thread: Option<ConversationThread>,
 ) -> TurnAnswer {
-    let result = match criteria {
-        Ok(generate) => Box::pin(context.begin_response(&line, body, generate, thread)).await,
+    let result = match wanted {
+        Ok((generate, message)) => Box::pin(context.begin_response(&line, message, generate, thread)).await,
         Err(failure) => Err(failure),
     };
     result.unwrap_or_else(|failure| TurnAnswer::Refused(context.refuse(&failure)))
@@ -209,13 +214,13 @@ impl RequestContext {
     async fn begin_response(
         &mut self,
         line: &ConnectionContext,
-        body: Bytes,
+        message: MessageText,
         generate: bool,
         thread: Option<ConversationThread>,
     ) -> Result<TurnAnswer, Failure> {
         self.admit()?;
         self.count(&line.head).await?;
-        let body = self.counted(body)?;
+        let body = self.hold(message.text, message.share);
         if let Some(record) = &mut self.record {
             record.has_read(&body);
         }
