@@ -37,8 +37,8 @@ use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// Divisor of the connect timeout: with several addresses, each but the last gets this part of it, so that one that
-/// does not answer leaves time for the others.
+/// Divisor of the timeouts for a connection: with several addresses, each but the last gets this part of them, so that
+/// one that does not answer leaves time for the others.
 const PARTS: u32 = 4;
 /// Time that an answer whose last event has come may take to end.
 const TAIL: Duration = Duration::from_millis(100);
@@ -183,7 +183,8 @@ impl Client {
             let place = match connections.take_slot(to, after) {
                 Some(place) => place,
                 None => {
-                    connections.take_slot_or_connect(to, after, self.handshake, self.connection(to)).await?
+                    let connect = self.first_of(to, |connection| Box::pin(connections.handshake(connection)));
+                    connections.take_slot_or_connect(to, after, connect).await?
                 }
             };
             let first = after == 0;
@@ -317,47 +318,84 @@ impl Client {
     }
 
     async fn connection(&self, first: Option<SocketAddr>) -> Result<Connection, Error> {
-        let (stream, to) = self.connected(self.addresses.order(first).await?).await?;
+        self.first_of(first, |connection| std::future::ready(Ok(connection))).await
+    }
+
+    /// Connects to one address after another, within the timeouts for a single connection, until `begin` succeeds on a
+    /// connection. Fails with the last error.
+    async fn first_of<T, F: Future<Output = io::Result<T>>>(
+        &self,
+        first: Option<SocketAddr>,
+        begin: impl Fn(Connection) -> F,
+    ) -> Result<T, Error> {
+        let mut order = self.addresses.order(first).await?.into_iter().peekable();
+        let mut left = TimeLeft { connect: self.connect, handshake: self.handshake };
+        let mut failed = Error::from(Fault::Unreachable).with_source(&ErrorKind::NotFound.into());
+        while let Some(to) = order.next().filter(|_| !left.connect.is_zero()) {
+            let parts = if order.peek().is_none() { 1 } else { PARTS };
+            let made = match self.connect_to(to, parts, &mut left).await {
+                Ok(connection) => {
+                    let begun = tokio::time::timeout(self.handshake / parts, begin(connection)).await;
+                    begun.map_err(|_| late()).and_then(|begun| begun.map_err(unreachable))
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = &made
+                && error.public.fault == Fault::Overloaded
+            {
+                return made;
+            }
+            tracing::trace!(upstream = self.authority, address = %to, is_made = made.is_ok(), "a connection was tried");
+            self.addresses.record_connect(to, made.is_ok());
+            match made {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// Connects to one address, over TLS if the upstream has it, in a part of the time for all addresses.
+    async fn connect_to(&self, to: SocketAddr, parts: u32, left: &mut TimeLeft) -> Result<Connection, Error> {
+        let part = left.connect.min(self.connect / parts);
+        let stream = timed(part, &mut left.connect, TcpStream::connect(to)).await;
+        let stream = stream.ok_or_else(late)?.map_err(|error| match is_local_exhaustion(&error) {
+            true => exhausted(error),
+            false => unreachable(error),
+        })?;
         // Small writes leave at once (no Nagle delay), and keep-alive notices an engine that has vanished.
         let keepalive =
             TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
         let _ = stream.set_nodelay(true);
         let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive.with_retries(3));
         let Some(trust) = &self.tls else { return Ok(Connection { stream: stream.into(), to }) };
-        match tokio::time::timeout(self.handshake, Box::pin(trust.connect(stream))).await {
-            Ok(Ok(stream)) => Ok(Connection { stream, to }),
-            Ok(Err(error)) => Err(Error::from(Fault::Unreachable).with_source(&error)),
-            Err(_) => Err(Error::from(Fault::Timeout).with_class(RetryClass::Unsent)),
-        }
+        let part = left.handshake.min(self.handshake / parts);
+        let stream = timed(part, &mut left.handshake, Box::pin(trust.connect(stream))).await;
+        let stream = stream.ok_or_else(late)?.map_err(unreachable)?;
+        Ok(Connection { stream, to })
     }
+}
 
-    /// Connects to one address after another, within the timeout for a single connection. Fails with the last
-    /// error.
-    async fn connected(&self, order: Vec<SocketAddr>) -> Result<(TcpStream, SocketAddr), Error> {
-        let until = Instant::now() + self.connect;
-        let mut failed = Error::from(Fault::Unreachable).with_source(&ErrorKind::NotFound.into());
-        let mut order = order.into_iter().peekable();
-        while let Some(to) = order.next() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let part = if order.peek().is_none() { left } else { left.min(self.connect / PARTS) };
-            let connected = match tokio::time::timeout(part, TcpStream::connect(to)).await {
-                Ok(Err(error)) if is_local_exhaustion(&error) => return Err(exhausted(error)),
-                connected => connected,
-            };
-            let is_connected = matches!(connected, Ok(Ok(_)));
-            tracing::trace!(upstream = self.authority, address = %to, is_connected, "a connection was tried");
-            self.addresses.record_connect(to, is_connected);
-            failed = match connected {
-                Ok(Ok(stream)) => return Ok((stream, to)),
-                Ok(Err(error)) => Error::from(Fault::Unreachable).with_source(&error),
-                Err(_) => Error::from(Fault::Timeout).with_class(RetryClass::Unsent),
-            };
-        }
-        Err(failed)
-    }
+fn late() -> Error {
+    Error::from(Fault::Timeout).with_class(RetryClass::Unsent)
+}
+
+fn unreachable(error: io::Error) -> Error {
+    Error::from(Fault::Unreachable).with_source(&error)
+}
+
+/// Time that is left for a connection, over all addresses.
+struct TimeLeft {
+    connect: Duration,
+    handshake: Duration,
+}
+
+/// Waits for a result, and takes the time from `left`; `None` if it does not come in `limit`.
+async fn timed<T>(limit: Duration, left: &mut Duration, result: impl Future<Output = T>) -> Option<T> {
+    let start = Instant::now();
+    let result = tokio::time::timeout(limit, result).await.ok();
+    *left = left.saturating_sub(start.elapsed());
+    result
 }
 
 /// Returns true for local resource exhaustion (EMFILE, ENFILE, ENOBUFS, ENOMEM). The engine is not at fault, and

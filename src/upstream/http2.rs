@@ -57,8 +57,9 @@ pub(super) struct ConnectionPool {
     count: AtomicU64,
     /// Lock held while a connection is made: requests that wait for it may then find room on the new connection.
     making: tokio::sync::Mutex<()>,
-    /// Time and fault of the last failure to make a connection, so that the requests that waited fail at once, too.
-    failed: Mutex<Option<(Instant, Fault)>>,
+    /// Time, address and fault of the last failure to make a connection, so that the requests that waited fail at once,
+    /// too.
+    failed: Mutex<Option<(Instant, Option<SocketAddr>, Fault)>>,
     /// True once the upstream is retired: no connection is kept for another request.
     retired: AtomicBool,
 }
@@ -124,8 +125,7 @@ impl ConnectionPool {
         &self,
         to: Option<SocketAddr>,
         after: u64,
-        handshake: Duration,
-        connect: impl Future<Output = Result<Connection, Error>>,
+        connect: impl Future<Output = Result<StreamSlot, Error>>,
     ) -> Result<StreamSlot, Error> {
         let since = Instant::now();
         let _making = self.making.lock().await;
@@ -134,24 +134,16 @@ impl ConnectionPool {
         }
         // Requests that waited while it failed need not see it fail again.
         let failed = *self.failed.lock();
-        if let Some((_, fault)) = failed.filter(|(at, _)| *at >= since) {
+        if let Some((.., fault)) = failed.filter(|(at, place, _)| *at >= since && *place == to) {
             return Err(Error::from(fault).with_class(RetryClass::Unsent));
         }
-        let made = match connect.await {
-            Ok(connection) => {
-                match tokio::time::timeout(handshake, Box::pin(self.handshake(connection))).await {
-                    Ok(made) => made.map_err(|why| Error::from(Fault::Unreachable).with_source(&why)),
-                    Err(_) => Err(Error::from(Fault::Timeout).with_class(RetryClass::Unsent)),
-                }
-            }
-            Err(error) => Err(error),
-        };
-        made.inspect_err(|error| *self.failed.lock() = Some((Instant::now(), error.public.fault)))
+        let made = connect.await;
+        made.inspect_err(|error| *self.failed.lock() = Some((Instant::now(), to, error.public.fault)))
     }
 
     /// Performs the HTTP/2 handshake on a connection. The answer to a ping shows that the engine speaks HTTP/2, and
     /// comes after its settings, which limit the number of concurrent requests.
-    async fn handshake(&self, raw: Connection) -> io::Result<StreamSlot> {
+    pub(super) async fn handshake(&self, raw: Connection) -> io::Result<StreamSlot> {
         let mut builder = Builder::new();
         builder
             .enable_push(false)
@@ -427,8 +419,11 @@ mod tests {
 
     /// Takes a slot on a connection with a number above `after`.
     async fn slot(pool: &ConnectionPool, to: SocketAddr, after: u64) -> StreamSlot {
-        let connect = async { Ok(Connection { stream: TcpStream::connect(to).await.unwrap().into(), to }) };
-        pool.take_slot_or_connect(Some(to), after, PATIENCE, connect).await.unwrap()
+        let connect = async {
+            let stream = TcpStream::connect(to).await.unwrap().into();
+            Ok(pool.handshake(Connection { stream, to }).await.unwrap())
+        };
+        pool.take_slot_or_connect(Some(to), after, connect).await.unwrap()
     }
 
     fn kept(pool: &ConnectionPool) -> Vec<u64> {
@@ -516,22 +511,28 @@ mod tests {
 
     /// Requests that have waited for a connection that could not be made do not try again; later ones do.
     #[tokio::test]
-    async fn a_failure_to_connect_is_that_of_all_who_waited() {
+    async fn a_failure_to_connect_is_that_of_all_who_waited_for_the_address() {
         let (pool, tries) = (pool(), AtomicUsize::new(0));
-        let ask = || async {
-            let connect = async {
-                tries.fetch_add(1, Ordering::Relaxed);
-                tokio::task::yield_now().await;
-                Err(Error::from(Fault::Timeout).with_class(RetryClass::Unsent))
-            };
-            let failed = pool.take_slot_or_connect(None, 0, PATIENCE, connect).await.unwrap_err();
-            (failed.public.fault, failed.class)
+        let [one, other] = [1, 2].map(|port| Some(SocketAddr::from(([127, 0, 0, 1], port))));
+        let ask = |to: Option<SocketAddr>| {
+            let (pool, tries) = (&pool, &tries);
+            async move {
+                let connect = async {
+                    tries.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                    Err(Error::from(Fault::Timeout).with_class(RetryClass::Unsent))
+                };
+                let failed = pool.take_slot_or_connect(to, 0, connect).await.unwrap_err();
+                (failed.public.fault, failed.class)
+            }
         };
         let failure = (Fault::Timeout, RetryClass::Unsent);
-        assert_eq!(tokio::join!(ask(), ask(), ask()), (failure, failure, failure));
+        assert_eq!(tokio::join!(ask(None), ask(None), ask(None)), (failure, failure, failure));
         assert_eq!(tries.load(Ordering::Relaxed), 1);
-        assert_eq!(ask().await, failure);
+        assert_eq!(ask(None).await, failure);
         assert_eq!(tries.load(Ordering::Relaxed), 2);
+        assert_eq!(tokio::join!(ask(one), ask(one), ask(other)), (failure, failure, failure));
+        assert_eq!(tries.load(Ordering::Relaxed), 4);
     }
 
     /// Starts an engine that does this with the first request, and answers all others. It counts the requests.
