@@ -11,6 +11,8 @@ use std::sync::Arc;
 /// Size in bytes at which a rope starts a new chunk. With the piece that ends it, a chunk fits the largest of the
 /// allocator's small blocks, 14 KiB; each larger block would take a page beyond its size.
 const CHUNK: usize = (14 << 10) - 512;
+/// Limit on the bytes of one write. The HTTP library copies what it writes to a buffer that a connection keeps.
+const WRITE: usize = 64 << 10;
 /// Size in bytes below which text is copied rather than shared.
 const SMALL: usize = 1 << 10;
 
@@ -65,7 +67,11 @@ impl OutputBuffer {
     /// Removes and returns the next bytes to send, a piece that fits one write; empty if nothing waits.
     pub fn take(&mut self) -> Bytes {
         let (bytes, gone) = match self.pieces.front_mut() {
-            None => return self.take_open(),
+            None => {
+                let length = self.open.len().min(WRITE);
+                return self.open.split_to(length).freeze();
+            }
+            Some(Piece::Bytes(piece)) if piece.len() > WRITE => (piece.split_to(WRITE), false),
             Some(Piece::Bytes(piece)) => (std::mem::take(piece), true),
             Some(Piece::Text { chunks, next, bytes }) => {
                 let chunk = chunks.get(*next).cloned().unwrap_or_default();
