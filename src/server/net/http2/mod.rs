@@ -41,6 +41,9 @@ pub(in crate::server) async fn serve(
     poll_fn(|cx| served.poll(cx)).await;
 }
 
+/// Budget for small frames that have not been read: 16,000 of one byte. A body may come in frames of a few bytes.
+const SMALL_FRAMES: usize = 4 << 20;
+
 fn builder(limits: &Limits) -> Builder {
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX >> 1);
     let mut builder = Builder::new();
@@ -50,6 +53,7 @@ fn builder(limits: &Limits) -> Builder {
         .initial_connection_window_size(number(limits.h2_connection_window_bytes))
         .max_header_list_size(number(limits.max_head_bytes))
         .max_send_buffer_size(limits.stream_buffer_bytes)
+        .data_frame_budget(SMALL_FRAMES)
         // Resets are counted by this module, whether or not their request has been accepted.
         .max_pending_accept_reset_streams(limits.h2_resets)
         .max_local_error_reset_streams(Some(REFUSED));
