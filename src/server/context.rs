@@ -104,8 +104,13 @@ impl RequestContext {
             line_tenant: None,
             line_start: None,
         };
-        this.authenticate(head)?;
-        Ok(this)
+        match this.authenticate(head) {
+            Ok(()) => Ok(this),
+            Err(failure) => {
+                this.refuse(&failure);
+                Err(failure)
+            }
+        }
     }
 
     pub(super) fn admit(&self) -> Result<(), Fault> {

@@ -337,7 +337,7 @@ impl Session {
         use tungstenite::error::ProtocolError::ResetWithoutClosingHandshake;
         Some(match wrong {
             Wrong::Capacity(_) => {
-                self.out.push_back(message::refusal(&Fault::TooLarge.into()));
+                self.refuse(&Fault::TooLarge.into());
                 close_code::SIZE
             }
             Wrong::Utf8(_) => close_code::INVALID,
