@@ -2,7 +2,10 @@
 
 use crate::canonical::grammar;
 use crate::sim::tls::{Authority, CertifiedPair, Folder, Tunnel, file_key_line};
-use crate::sim::{Client, CloseKind, Engine, PATIENCE, Request, SOON, Script, Setup, World, until};
+use crate::sim::{
+    Client, CloseKind, Engine, NAME, NameFiles, PATIENCE, Request, SOON, Script, Setup, World, until,
+};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -92,6 +95,27 @@ async fn fault_u05_no_request_goes_to_a_stranger() {
     }
 }
 
+/// An engine whose certificate is its own authority, as `openssl req -x509` makes it, is trusted by that file alone.
+#[tokio::test]
+async fn fault_u05_an_engine_that_is_its_own_authority() {
+    let other = Authority::for_host("localhost", 9);
+    for (name, host, days, is_named, refused) in [
+        ("good", "localhost", 9, true, None),
+        ("expired", "localhost", -1, true, Some("xpired")),
+        ("wrong name", "other.example", 9, true, Some("not valid for name")),
+        ("unknown", "localhost", 9, false, Some("certificate")),
+    ] {
+        let own = Authority::for_host(host, days);
+        let folder = Folder::new();
+        let trusted = if is_named { own.pem() } else { other.pem() };
+        let line = file_key_line("ca_file", &folder.write("ca.crt", &trusted));
+        let engine = engine().await;
+        let tunnel = behind(&engine, &own.own()).await;
+        let logs = ask_once(name, engine, &tunnel.url(), &line, refused.is_none()).await;
+        assert!(refused.is_none_or(|why| logged(&logs, why)), "{name}: {logs:#?}");
+    }
+}
+
 /// Starts a server that answers any bytes with these bytes, and then nothing more.
 async fn fixed_reply_server(words: &'static [u8]) -> (u16, tokio::task::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -132,6 +156,35 @@ async fn fault_u05_whoever_speaks_no_tls_is_no_engine() {
     let world = World::start(engine, setup.allow_errors()).await;
     assert_eq!(world.ask(&Request::plain("")).await.head.status, 504, "it waits for the end of a head");
     assert_eq!((world.engine.attempt_count(), world.engine.probes().len()), (0, 0));
+    world.end().await;
+}
+
+/// One of a name's two addresses fails in the handshake: nothing of a request was sent there, so the other one gets it.
+#[tokio::test]
+async fn fault_u05_another_address_of_the_name_answers() {
+    let Some(names) = NameFiles::new() else { return };
+    names.set_hosts(&[[127, 0, 0, 1].into(), [127, 0, 0, 2].into()]);
+    let trusted = Trusted::new();
+    let engine = engine().await;
+    let tunnel = behind(&engine, &trusted.authority.sign(NAME, 9)).await;
+    let port = tunnel.url().rsplit_once(':').unwrap().1.parse().unwrap();
+    let Ok(stranger) = TcpListener::bind(SocketAddr::from(([127, 0, 0, 2], port))).await else { return };
+    let (asked, count) = (Arc::new(AtomicUsize::new(0)), 20);
+    let counted = Arc::clone(&asked);
+    let refusing = tokio::spawn(async move {
+        while stranger.accept().await.is_ok() {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let lines = format!("{}[timeouts]\npool_idle = 0.001\n[health]\ninterval = 600\n", trusted.line);
+    let setup = Setup::new().upstream_at(&format!("https://{NAME}:{port}"), &lines);
+    let world = World::start(engine, setup.name_files(names.folder())).await;
+    for _ in 0..count {
+        let answer = world.ask(&Request::plain("")).await;
+        assert_eq!(answer.head.status, 200, "{}", answer.text());
+    }
+    assert!((1..count).contains(&asked.load(Ordering::Relaxed)), "an address that fails is asked last");
+    refusing.abort();
     world.end().await;
 }
 

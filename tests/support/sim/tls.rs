@@ -127,11 +127,31 @@ impl CertifiedPair {
 /// Certificate authority of a test, which signs certificates of servers and clients.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
+/// Returns the parameters of a certificate for a host that expires in `days` days.
+fn dated(host: &str, days: i64) -> CertificateParams {
+    let mut params = CertificateParams::new([host.to_owned()]).expect("a name");
+    let day = Duration::from_secs(24 * 60 * 60);
+    let now =
+        rcgen::date_time_ymd(1970, 1, 1) + SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
+    params.not_before = now - day * 400;
+    let many = day * u32::try_from(days.abs()).expect("few days");
+    params.not_after = if days < 0 { now - many } else { now + many };
+    params
+}
+
 impl Authority {
     /// Creates an authority with a self-signed certificate.
     pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority"))
+    }
+
+    /// Creates an authority whose own certificate is for a host, as `openssl req -x509` does. Days as in
+    /// [`Authority::sign`].
+    pub fn for_host(host: &str, days: i64) -> Self {
+        let mut params = dated(host, days);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority"))
     }
@@ -149,14 +169,7 @@ impl Authority {
     /// Signs a certificate for a host. It expires in `days` days; with a negative number it has already expired.
     pub fn sign(&self, host: &str, days: i64) -> CertifiedPair {
         let key = KeyPair::generate().expect("a key");
-        let mut params = CertificateParams::new([host.to_owned()]).expect("a name");
-        let day = Duration::from_secs(24 * 60 * 60);
-        let now =
-            rcgen::date_time_ymd(1970, 1, 1) + SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
-        params.not_before = now - day * 400;
-        let many = day * u32::try_from(days.abs()).expect("few days");
-        params.not_after = if days < 0 { now - many } else { now + many };
-        let signed = params.signed_by(&key, &self.0).expect("a certificate");
+        let signed = dated(host, days).signed_by(&key, &self.0).expect("a certificate");
         CertifiedPair { certificate: signed.pem(), key: key.serialize_pem() }
     }
 
