@@ -1,9 +1,10 @@
-//! Secrets of a request in its answer: a server may repeat a key that it refuses.
+//! Secrets of a request in its answer: a server may repeat a key that it refuses, spelled in its own way.
 //!
 //! Takes: the headers of a request, and the answer. Gives: the answer with these values masked. Never: changes the length
 //! of a body.
 
 use super::target::Target;
+use crate::json::places_of;
 use http::{HeaderMap, HeaderValue};
 
 /// Character in place of each byte of a secret.
@@ -35,7 +36,7 @@ impl Secrets {
     /// Masks the secrets in the values of headers.
     pub(super) fn mask_headers(&self, headers: &mut HeaderMap) {
         for value in headers.values_mut() {
-            if self.0.iter().any(|secret| memchr::memmem::find(value.as_bytes(), secret).is_some()) {
+            if self.0.iter().any(|secret| !places_of(secret, value.as_bytes()).is_empty()) {
                 *value = HeaderValue::from_static(REDACTED);
             }
         }
@@ -44,12 +45,8 @@ impl Secrets {
     /// Masks the secrets in a body.
     pub(super) fn mask_body(&self, body: &mut [u8]) {
         for secret in &self.0 {
-            let mut rest = &mut *body;
-            while let Some(at) = memchr::memmem::find(rest, secret) {
-                let (_, found) = rest.split_at_mut(at);
-                let (found, behind) = found.split_at_mut(secret.len());
-                found.fill(MASK);
-                rest = behind;
+            for place in places_of(secret, body) {
+                body.get_mut(place).into_iter().for_each(|found| found.fill(MASK));
             }
         }
     }
@@ -74,5 +71,8 @@ mod tests {
         let mut body = b"no key sk-CANARY1 here, sk-CANARY1".to_vec();
         secrets.mask_body(&mut body);
         assert_eq!(body, b"no key ********** here, **********");
+        let mut body = br#"{"a":"sk-CANARY\u0031 \u0073k\u002dCANARY1"}"#.to_vec();
+        secrets.mask_body(&mut body);
+        assert_eq!(body, br#"{"a":"*************** ********************"}"#);
     }
 }

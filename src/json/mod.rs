@@ -4,6 +4,7 @@
 //! Never: builds a tree, reorders keys, changes a number.
 
 mod scan;
+mod spelled;
 mod strings;
 
 use bytes::{BufMut, BytesMut};
@@ -11,6 +12,7 @@ pub(crate) use scan::{
     Elements, Invalid, Read, Scanner, elements, leading_text, pass_part, raw_member, read, read_into,
     read_strict, read_with_null,
 };
+pub(crate) use spelled::places_of;
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::ops::Range;

@@ -8,6 +8,7 @@
 
 use super::fault::{Failure, Fault};
 use super::options::EngineErrors;
+use crate::json::places_of;
 use bytes::Bytes;
 use core::fmt;
 use core::net::IpAddr;
@@ -258,11 +259,21 @@ impl fmt::Debug for EngineKey {
     }
 }
 
-/// Returns the text without the key in a header's value, which may begin with a scheme.
+/// Returns the text without the key in a header's value, which may begin with a scheme, however the text spells it.
 pub fn without_key(text: &str, header: &[u8]) -> String {
     let value = std::str::from_utf8(header).unwrap_or_default();
     let key = value.split_once(' ').map_or(value, |(_, key)| key).trim();
-    if key.len() < LEAST_KEY { text.to_owned() } else { text.replace(key, HIDDEN_KEY) }
+    if key.len() < LEAST_KEY {
+        return text.to_owned();
+    }
+    let (mut out, mut kept) = (String::with_capacity(text.len()), 0);
+    for place in places_of(key.as_bytes(), text.as_bytes()) {
+        out.push_str(text.get(kept..place.start).unwrap_or_default());
+        out.push_str(HIDDEN_KEY);
+        kept = place.end;
+    }
+    out.push_str(text.get(kept..).unwrap_or_default());
+    out
 }
 
 /// Returns true if the text is a host name, in lower case and with a dot, that only a private network resolves.

@@ -96,6 +96,22 @@ async fn the_target_of_a_redirect_shows_no_key_and_steers_no_terminal() {
     assert!(told.contains("\\t[2J") && !told.trim_end().contains(char::is_control), "{told:?}");
 }
 
+/// PHP and .NET escape characters in JSON that a key may have.
+#[tokio::test]
+async fn a_key_is_not_shown_however_a_server_spells_it() {
+    let refused =
+        r#"{"error":{"message":"CANARY\/12+45 CANARY/12\u002B45 {\"a\":\"CANARY\\/12\\u002b45\"}"}}"#;
+    let engine = Engine::script(Script::new().json("400 Bad Request", refused)).await;
+    let (url, save) = (engine.url(), folder("odd-spelled"));
+    let key = ["--header", "authorization: Bearer CANARY/12+45", "--save", save.to_str().unwrap()];
+    for form in [&[url.as_str(), "--json"][..], &[url.as_str()]] {
+        let outcome = doctor(&[form, &key, &QUICK[..]].concat()).await;
+        assert!(!outcome.out.contains("CANARY") && outcome.out.contains("*********"), "{}", outcome.out);
+    }
+    let saved = std::fs::read_to_string(save.join("chat-whole/upstream.json")).unwrap();
+    assert!(!saved.contains("CANARY") && serde_json::from_str::<Value>(&saved).is_ok(), "{saved}");
+}
+
 #[tokio::test]
 async fn busy_servers_are_asked_twice() {
     for (status, lines, when) in [
