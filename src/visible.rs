@@ -90,18 +90,31 @@ pub fn push_utf16(character: char, out: &mut String) {
     }
 }
 
-/// Returns true for a character that steers a terminal, changes the direction of writing or has no width.
+/// Returns true for a character that steers a terminal, changes the direction of writing or shows nothing: controls,
+/// separators of lines, Unicode's *Default_Ignorable_Code_Point*, the marks of annotations and the blank of Braille. Marks
+/// that only join or style emoji are among them: a text such as a key or a name means its bytes. The inspector's page,
+/// which knows the same list (`ui/visible.js`), leaves them between emoji.
 pub fn is_hidden(character: char) -> bool {
     let is_mark = matches!(
         character,
-        '\u{61c}'
-            | '\u{ad}'
-            | '\u{180e}'
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
             | '\u{200b}'..='\u{200f}'
             | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}'
+            | '\u{2800}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
             | '\u{feff}'
-            | '\u{e0000}'..='\u{e007f}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
     );
     is_mark || character.is_control()
 }
@@ -109,6 +122,18 @@ pub fn is_hidden(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn characters_that_show_nothing_are_escaped() {
+        for hidden in
+            ["\u{34f}", "\u{3164}", "\u{fe0f}", "\u{e0100}", "\u{180f}", "\u{fff9}", "\u{1d173}", "\u{2800}"]
+        {
+            assert_eq!(visible(&format!("a{hidden}b")), format!("a{}b", hidden.escape_unicode()));
+        }
+        // Spaces of any width, marks on letters and letters of any script are text.
+        let text = "e\u{301} \u{a0}\u{3000}क\u{93f}\u{1f468}한😀\u{fffd}";
+        assert_eq!(visible(text), text);
+    }
 
     #[test]
     fn strings_of_json_and_toml_show_every_character() {

@@ -24,6 +24,7 @@ use crate::config::Terminal;
 use crate::quantity::time;
 use crate::secret::{self, Secret};
 use crate::telemetry::Build;
+use crate::visible::visible_lines;
 use clap::{Parser, Subcommand};
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -127,7 +128,7 @@ pub fn main() -> ExitCode {
         Command::Man(manual) => manual.run(),
     };
     ended.unwrap_or_else(|CommandFailure(code, why)| {
-        print_error(why);
+        print_error(visible_lines(&why));
         ExitCode::from(code)
     })
 }

@@ -635,6 +635,29 @@ fn before_and_after_are_those_of_the_frames() {
     }
 }
 
+/// Names and values of an engine are told with every character visible.
+#[test]
+fn what_an_engine_names_steers_no_terminal() {
+    const STEERS: &str = "\x1b]0;title\x07\u{202e}\u{9b}\u{e0100}";
+    let chunk = |delta: Value, finish: Value| {
+        let choice = serde_json::json!({"index": 0, "delta": delta, "finish_reason": finish});
+        let chunk = serde_json::json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", STEERS: 1, "choices": [choice]});
+        format!("data: {chunk}\n\n")
+    };
+    let stream = chunk(serde_json::json!({"content": "a"}), Value::Null)
+        + &chunk(serde_json::json!({}), STEERS.into())
+        + "data: [DONE]\n\n";
+    let error = format!(
+        "data: {}\n\n",
+        serde_json::json!({"error": {"message": STEERS, "type": STEERS, "code": STEERS}})
+    );
+    for input in [&stream, &error] {
+        let (_, _, told) = run(&mut rewrite(&["--explain"]), input.as_bytes());
+        let hidden = told.chars().find(|letter| *letter != '\n' && samewire::visible::is_hidden(*letter));
+        assert!(hidden.is_none() && told.contains("\\u{202e}\\u{9b}\\u{e0100}"), "{told:?}");
+    }
+}
+
 /// Each repair of arguments is told under its rule, in streams and in whole answers.
 #[test]
 fn repairs_of_arguments_are_explained() {

@@ -3,7 +3,7 @@
 use crate::cli::print_error;
 use crate::config::Terminal;
 use crate::filter::{Change, Field, Finding, Kind, Place, Recognition, Verdict};
-use crate::visible::visible_strings;
+use crate::visible::{visible, visible_strings};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::io::{self, IsTerminal};
@@ -36,7 +36,7 @@ impl Reporter {
     /// Writes a remark about the input, such as missing blank lines between events.
     pub(super) fn note(&self, text: &str) {
         match self.format {
-            Format::Text => print_error(text),
+            Format::Text => print_error(visible(text)),
             Format::Json => write(&Line::Note { text }),
         }
     }
@@ -58,16 +58,17 @@ impl Reporter {
                     "{}  {}  {}",
                     self.painted(&change.range(), DIM),
                     self.painted(rule, RULE),
-                    change.effect
+                    visible(&change.effect.to_string())
                 )
             }
             Finding::Engine(engine) => format!("{}  {engine}", self.painted("engine", DIM)),
             Finding::Verdict(verdict) => {
                 let colour = if verdict.outcome.failure().is_none() { GOOD } else { BAD };
-                let summary = self.painted(&verdict.to_string(), colour);
+                let summary = self.painted(&visible(&verdict.to_string()), colour);
                 let mut text = format!("{}  {summary}", self.painted("summary", DIM));
                 if let Some(hint) = verdict.hint() {
-                    text += &format!("\n{}  {}", self.painted("hint", DIM), self.painted(&hint, HINT));
+                    text +=
+                        &format!("\n{}  {}", self.painted("hint", DIM), self.painted(&visible(&hint), HINT));
                 }
                 text
             }

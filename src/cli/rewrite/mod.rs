@@ -8,6 +8,7 @@ use crate::config::{self, Limits};
 use crate::engine::{ENGINES, Identity, Version, named};
 use crate::filter::{self, FilterError, FilterParams, Target};
 use crate::plan::Route;
+use crate::visible::visible;
 use crate::wire::options::Options;
 use crate::wire::{AnswerId, Api, Ending, Stamp};
 use clap::builder::PossibleValuesParser;
@@ -164,7 +165,7 @@ impl Rewrite {
                 let note = &mut |note: &str| teller.note(note);
                 filter::explained(order, input, output, note, &mut |finding| teller.finding(&finding))
             }
-            None => filter::run(order, input, output, &mut |note| print_error(note)),
+            None => filter::run(order, input, output, &mut |note| print_error(visible(note))),
         };
         match ran {
             Ok(true) => Ok(ExitCode::SUCCESS),

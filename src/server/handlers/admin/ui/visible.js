@@ -2,9 +2,10 @@
 
 import { html } from './vendor/htm-preact.js'
 
-// Controls, characters without width, and marks of direction. A joiner between two emoji belongs to them.
+// What `is_hidden` in src/visible.rs has: controls, marks of direction, and characters that show nothing. What joins or
+// styles an emoji, or a key such as 1️⃣, belongs to it; anywhere else, these marks hide text.
 const HIDDEN =
-  /[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\u{e0000}-\u{e007f}]|(?<![\p{Extended_Pictographic}\p{Emoji_Modifier}\ufe0f])\u200d/gu
+  /(?![\u200d\ufe0e\ufe0f])\p{Default_Ignorable_Code_Point}|[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2800\ufff9-\ufffb\ud800-\udfff]|(?<![\p{Extended_Pictographic}\p{Emoji_Modifier}]\ufe0f?)\u200d|\u200d(?!\p{Extended_Pictographic})|(?<!\p{Extended_Pictographic}|[\d#*](?=\ufe0f\u20e3))[\ufe0e\ufe0f]/gu
 
 const NAMES = {
   0x200b: 'zero width space',
