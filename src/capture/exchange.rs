@@ -83,8 +83,10 @@ impl Outcome {
 /// Facts that describe a request before its end.
 #[derive(Clone, Debug, Default)]
 pub struct RequestInfo {
-    /// Request id.
+    /// Request id. A client may send one id with several requests.
     pub id: String,
+    /// Number of the request in this process, which no other has.
+    pub number: u64,
     /// Method, such as `POST`.
     pub method: String,
     /// Path with its query.

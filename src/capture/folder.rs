@@ -44,7 +44,7 @@ pub fn scenario(request: &Message, answer: Option<&Message>, is_broken: bool) ->
     }
     let Some(answer) = answer else { return files };
     files.push(("upstream.http".to_owned(), format!("{}\r\n", answer.head).into_bytes()));
-    files.push((format!("upstream.{}", kind(answer)), answer.body.clone()));
+    files.push((body_file(answer), answer.body.clone()));
     files.push(("timing.txt".to_owned(), timing(answer).into_bytes()));
     if is_broken {
         files.push(("eof".to_owned(), b"reset\n".to_vec()));
@@ -75,13 +75,14 @@ fn request_json(request: &Message) -> String {
     text
 }
 
-/// Returns the extension of a body's file, by its content type.
-fn kind(answer: &Message) -> &'static str {
-    match answer.content_type().as_str() {
+/// Returns the name of the file with an answer's body, by its content type.
+pub fn body_file(answer: &Message) -> String {
+    let kind = match answer.content_type().as_str() {
         "text/event-stream" => "sse",
         "application/json" => "json",
         _ => "txt",
-    }
+    };
+    format!("upstream.{kind}")
 }
 
 /// Returns a line for each piece: milliseconds since the request, and bytes.

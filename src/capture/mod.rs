@@ -17,6 +17,6 @@ mod recording;
 mod ring;
 
 pub use exchange::{Attempt, Captured, Message, Outcome, Piece, RequestInfo, head_text, redacted_target};
-pub use folder::{files, scenario};
+pub use folder::{body_file, files, scenario};
 pub use recording::{AnswerRecorder, AttemptRecorder, Recording};
 pub use ring::{BodyLengths, Criteria, Limits, Recorded, Ring};

@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(ids(&ring), [""; 0], "the answer is still on its way");
         drop(recording);
         assert_eq!(ids(&ring), ["a"]);
-        assert!(ring.find("a").is_some() && ring.find("b").is_none());
+        assert!(ring.find("a", None).is_some() && ring.find("b", None).is_none());
     }
 
     #[test]
@@ -369,7 +369,7 @@ mod tests {
         let ring = Ring::new(LIMITS);
         ring.switch_on(Criteria::default(), None);
         capture(&ring, "a", "m", "complete", 1 << 20);
-        let exchange = ring.find("a").unwrap().read();
+        let exchange = ring.find("a", None).unwrap().read();
         assert!(exchange.is_cut && exchange.request.body.len() <= LIMITS.exchange_bytes);
         assert!(ring.used() <= LIMITS.exchange_bytes);
     }
@@ -414,7 +414,7 @@ mod tests {
         }
         recording.finish(Outcome { end: "complete", status: 200, ..Outcome::default() });
         drop(recording);
-        let exchange = ring.find("a").unwrap().read();
+        let exchange = ring.find("a", None).unwrap().read();
         let kept = exchange.request.body.len();
         assert!(exchange.is_cut && kept > limits.exchange_bytes * 9 / 10, "{kept}");
         assert_eq!(exchange.request.pieces.last().unwrap().end, kept);
@@ -441,7 +441,7 @@ mod tests {
         answers[1].as_ref().unwrap().complete();
         recording.finish(Outcome { end: "complete", status: 200, ..Outcome::default() });
         drop((recording, attempts, answers));
-        let exchange = ring.find("a").unwrap().read();
+        let exchange = ring.find("a", None).unwrap().read();
         let answer = exchange.answer.as_ref().unwrap();
         assert_eq!((answer.body.as_slice(), answer.pieces.len()), ("told".repeat(1000).as_bytes(), 1000));
         assert_eq!(exchange.request.body, b"asked");

@@ -195,10 +195,11 @@ impl Ring {
         self.state.lock().ended.iter().rev().map(|kept| Arc::clone(&kept.exchange)).collect()
     }
 
-    /// Returns the newest exchange of a request id.
-    pub fn find(&self, id: &str) -> Option<Arc<Recorded>> {
+    /// Returns the newest exchange of a request id, or the one with this number.
+    pub fn find(&self, id: &str, number: Option<u64>) -> Option<Arc<Recorded>> {
         let state = self.state.lock();
-        let found = state.ended.iter().rev().find(|kept| kept.exchange.facts.info.id == id);
+        let is_it = |info: &RequestInfo| info.id == id && number.is_none_or(|number| number == info.number);
+        let found = state.ended.iter().rev().find(|kept| is_it(&kept.exchange.facts.info));
         found.map(|kept| Arc::clone(&kept.exchange))
     }
 

@@ -437,6 +437,7 @@ impl Record {
         let path = || redacted_target(head.uri.path_and_query().map_or("", PathAndQuery::as_str));
         let info = || RequestInfo {
             id: self.request_id.to_string(),
+            number: self.entry.as_ref().map_or(0, RegistryEntry::number),
             method: head.method.to_string(),
             path: path(),
             key: self.caller.as_deref().map(|caller| caller.name.to_string()),

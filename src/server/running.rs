@@ -44,6 +44,7 @@ pub(super) struct RequestFacts {
 
 /// Running request. Its numbers are written while its answer is relayed, without a lock.
 pub(super) struct RunningRequest {
+    number: u64,
     facts: Mutex<RequestFacts>,
     began: SystemTime,
     started: Instant,
@@ -71,6 +72,8 @@ pub(super) struct RequestNumbers {
 /// Snapshot of a request; `outcome` is `None` while it runs.
 #[derive(Clone)]
 pub(super) struct RequestSnapshot {
+    /// Number of the request in the process.
+    pub(super) number: u64,
     pub(super) facts: RequestFacts,
     pub(super) began: SystemTime,
     pub(super) numbers: RequestNumbers,
@@ -91,14 +94,17 @@ pub(super) struct RequestOutcome {
 /// anywhere does not stay.
 pub(super) struct RegistryEntry {
     registry: Arc<RequestRegistry>,
-    number: u64,
     running: Arc<RunningRequest>,
 }
 
 impl RequestRegistry {
     /// Adds a request that has just arrived.
     pub(super) fn begin(self: &Arc<Self>, id: Arc<str>) -> RegistryEntry {
+        let mut requests = self.0.lock();
+        let number = requests.next;
+        requests.next += 1;
         let running = Arc::new(RunningRequest {
+            number,
             facts: Mutex::new(RequestFacts { id, ..RequestFacts::default() }),
             began: SystemTime::now(),
             started: Instant::now(),
@@ -108,11 +114,9 @@ impl RequestRegistry {
             chunks: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         });
-        let mut requests = self.0.lock();
-        let number = requests.next;
-        requests.next += 1;
         requests.running.insert(number, Arc::clone(&running));
-        RegistryEntry { registry: Arc::clone(self), number, running }
+        drop(requests);
+        RegistryEntry { registry: Arc::clone(self), running }
     }
 
     /// Returns the newest running requests, at most `limit`, and those that ended last; both the newest first.
@@ -130,6 +134,7 @@ impl RunningRequest {
     fn snapshot(&self) -> RequestSnapshot {
         let first_token = self.first_token.load(Ordering::Relaxed);
         RequestSnapshot {
+            number: self.number,
             facts: self.facts.lock().clone(),
             began: self.began,
             numbers: RequestNumbers {
@@ -146,6 +151,11 @@ impl RunningRequest {
 }
 
 impl RegistryEntry {
+    /// Returns the number of the request in the process.
+    pub(super) fn number(&self) -> u64 {
+        self.running.number
+    }
+
     /// Changes facts of the request.
     pub(super) fn update(&self, change: impl FnOnce(&mut RequestFacts)) {
         change(&mut self.running.facts.lock());
@@ -176,7 +186,7 @@ impl RegistryEntry {
         let mut snapshot = RequestSnapshot { outcome: Some(outcome), ..self.running.snapshot() };
         change(&mut snapshot.numbers);
         let mut requests = self.registry.0.lock();
-        requests.running.remove(&self.number);
+        requests.running.remove(&self.number());
         if requests.ended.len() >= MAX_ENDED {
             requests.ended.pop_front();
         }
@@ -186,7 +196,7 @@ impl RegistryEntry {
 
 impl Drop for RegistryEntry {
     fn drop(&mut self) {
-        self.registry.0.lock().running.remove(&self.number);
+        self.registry.0.lock().running.remove(&self.number());
     }
 }
 

@@ -31,6 +31,7 @@ function base(at, random) {
   const [upstream, engine] = UPSTREAMS[at % UPSTREAMS.length]
   return {
     id: `req_${at.toString(16).padStart(32, '0')}`,
+    number: at,
     method: 'POST',
     path: at % 7 === 3 ? '/v1/responses' : '/v1/chat/completions',
     model: MODELS[Math.floor(random() * MODELS.length)],
@@ -174,7 +175,7 @@ const REQUEST = { model: 'gpt-oss-120b', stream: true, messages: [{ role: 'syste
 function summaryOf(id, all, more) {
   const sum = texts => texts.reduce((bytes, text) => bytes + text.length, 0)
   return {
-    id, began: now() - 60, method: 'POST', path: '/v1/chat/completions', model: 'gpt-oss-120b', key: 'web', upstream: 'vllm-1', engine: 'vllm', attempts: 1, status: 200,
+    id, number: 7, began: now() - 60, method: 'POST', path: '/v1/chat/completions', model: 'gpt-oss-120b', key: 'web', upstream: 'vllm-1', engine: 'vllm', attempts: 1, status: 200,
     end: 'complete', code: null, total_ms: 4_210.5, request_bytes: 412, engine_bytes: sum(all.map(row => row.engine?.text ?? '')),
     client_bytes: sum(all.flatMap(row => row.client.map(frame => frame.text))), rules: { reasoning_name: 30, role_content: 1, finish_merged: 1 }, is_cut: false, ...more,
   }
@@ -189,7 +190,7 @@ export function exchange(id, all, more = {}) {
     summary: head,
     frames: () => ({
       id, summary: head, request: { client: JSON.stringify(REQUEST), engine: JSON.stringify({ ...rest, max_tokens: tokens, stream_options: { include_usage: true } }) },
-      attempts: [{ upstream: 'vllm-1', engine: 'vllm', status: 200, is_complete: true }], rules: RULES, is_explained: true, why_not: null, rows: all, is_cut: false, ...frames,
+      attempts: [{ upstream: 'vllm-1', engine: 'vllm', status: 200, is_complete: true, file: 'upstream.sse' }], rules: RULES, is_explained: true, why_not: null, rows: all, is_cut: false, ...frames,
     }),
   }
 }
@@ -205,7 +206,7 @@ function exchanges() {
     ['req_whole', exchange('req_whole', [{ engine: { at_ms: 812, text: JSON.stringify(whole) }, client: [{ at_ms: 812.6, text: JSON.stringify({ ...whole, choices: [{ ...whole.choices[0], message: { role: 'assistant', content: 'Mild.', reasoning_content: 'Look.' } }] }) }], changes: [change('reasoning_name', 'message.reasoning → message.reasoning_content')] }], { model: 'qwen3-32b' })],
     ['req_failed', exchange('req_failed', [{ engine: { at_ms: 31, text: error }, client: [{ at_ms: 31.5, text: error }], changes: [] }], {
       status: 503, end: 'error', code: 'engine_overloaded', attempts: 2, rules: {},
-      frames: { attempts: [{ upstream: 'vllm-1', engine: 'vllm', status: null, is_complete: false }, { upstream: 'sglang-1', engine: 'sglang', status: 503, is_complete: true }] },
+      frames: { attempts: [{ upstream: 'vllm-1', engine: 'vllm', status: null, is_complete: false, file: null }, { upstream: 'sglang-1', engine: 'sglang', status: 503, is_complete: true, file: 'upstream.json' }] },
     })],
     ['req_relayed', exchange('req_relayed', [{ engine: { at_ms: 12, text: '{"scores":[0.1,0.9]}' }, client: [{ at_ms: 12.2, text: '{"scores":[0.1,0.9]}' }], changes: [] }], {
       path: '/v1/rerank', rules: {}, frames: { is_explained: false, why_not: 'the route is relayed byte for byte' },
@@ -221,7 +222,7 @@ export function captures(state) {
 export function usual() {
   return {
     commit: 'a1b2c3d', why: null, isGone: false, isWithoutCaptures: false, refusal: null, commands: [], asked: [],
-    requests: () => ({ running: running(14), ended: [{ ...ended(1)[0], id: 'req_stream', is_captured: true }, ...ended(60)] }),
+    requests: () => ({ running: running(14), ended: [{ ...ended(1)[0], id: 'req_stream', number: 7, is_captured: true }, ...ended(60)] }),
     history, upstreams: upstreams(), drift: drift(), exchanges: exchanges(),
     capturing: { key: null, model: null, only_failures: false, seconds_left: 412 },
   }

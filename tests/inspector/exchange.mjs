@@ -122,6 +122,79 @@ function frames(stage, fresh) {
   }))
 }
 
+/** True if the current hit is seen in the list. */
+const isSeen = page => until(page, () => {
+  const [hit, list] = ['mark.current', '.frame-list'].map(selector => document.querySelector(selector)?.getBoundingClientRect())
+  return hit && hit.top >= list.top && hit.bottom <= list.bottom
+})
+
+function hostile(stage, fresh) {
+  stage.check('a hit in a row that is higher than the view is brought into view, in the text as it is shown', () => fresh(async ({ url, state }) => {
+    const calls = Array.from({ length: 60 }, (_, at) => ({ id: `call_${String(at).padStart(24, '0')}`, type: 'function', function: { name: 'f', arguments: `{"i":${at}}` } }))
+    const whole = JSON.stringify({ choices: [{ index: 0, message: { content: null, tool_calls: calls }, finish_reason: 'tool_calls' }] })
+    state.exchanges.set('req_calls', data.exchange('req_calls', [{ engine: { at_ms: 1, text: whole }, client: [{ at_ms: 2, text: whole }], changes: [] }]))
+    await stage.with(`${url}/ui/#/exchange/req_calls`, { height: 700 }, async page => {
+      await open(page)
+      for (const query of ['000003', '000040', '000059', '"finish_reason": "tool_calls"']) {
+        await page.fill('.toolbar input[type=search]', query)
+        await page.keyboard.press('Enter')
+        await until(page, query => document.querySelector('mark.current')?.textContent === query, query)
+        await isSeen(page)
+      }
+      await page.selectOption('.toolbar select', 'raw')
+      await until(page, () => document.querySelector('.hits').textContent === 'no hits')
+    })
+  }))
+
+  stage.check('a body that is nested deep, or has keys that are long, is shown in time', () => fresh(async ({ url, state }) => {
+    const long = `{"${'k'.repeat(150_000)}":[${Array(100_000).fill(1).join()}]}`
+    const bodies = [`${'['.repeat(40_000)}1${']'.repeat(40_000)}`, long, `{"a":${'['.repeat(120)}${Array(500_000).fill(1).join()}${']'.repeat(120)}}`]
+    bodies.forEach((text, at) => state.exchanges.set(`req_${at}`, data.exchange(`req_${at}`, [{ engine: { at_ms: 1, text }, client: [{ at_ms: 2, text }], changes: [] }], { frames: { request: { client: text, engine: text } } })))
+    for (const at of bodies.keys()) {
+      await stage.with(`${url}/ui/#/exchange/req_${at}`, {}, async page => {
+        await open(page)
+        await page.selectOption('.toolbar select', 'raw')
+        assert.equal(await page.$eval('[data-side=engine] .frame', frame => frame.textContent.slice(0, 5_000)), bodies[at].slice(0, 5_000))
+        await page.keyboard.press('3')
+        await page.waitForSelector('.body pre')
+        assert.ok((await page.evaluate(() => performance.memory.usedJSHeapSize)) < 400e6)
+      })
+    }
+  }))
+
+  stage.check('sizes of bodies are those on the wire', () => fresh(async ({ url, state }) => {
+    state.exchanges.set('req_wide', data.exchange('req_wide', data.rows(5), { frames: { request: { client: '"你好"', engine: null } } }))
+    await stage.with(`${url}/ui/#/exchange/req_wide`, {}, async page => {
+      await open(page)
+      await page.keyboard.press('3')
+      assert.match(await textOf(page, '.body h3'), /From the client 8 B/)
+    })
+  }))
+
+  stage.check('exchanges with one id are told apart, and a download that fails does not leave the page', () => fresh(async ({ url, state }) => {
+    const numbers = [3, 2, 1]
+    for (const number of numbers) state.exchanges.set(`req_same ${number}`, data.exchange('req_same', data.rows(4, [`answer-${number}`]), { number }))
+    const [one] = data.ended(1)
+    state.requests = () => ({ running: [], ended: numbers.map(number => ({ ...one, id: 'req_same', number, is_captured: true })) })
+    await stage.with(`${url}/ui/`, {}, async page => {
+      await page.waitForSelector('.requests .list-row')
+      for (const at of numbers.keys()) {
+        await page.keyboard.press('j')
+        await until(page, at => document.querySelector('.requests [aria-selected=true]')?.dataset.row === String(at), at)
+      }
+      await page.keyboard.press('Enter')
+      await until(page, () => /answer-1/.test(document.querySelector('.frame-list')?.textContent))
+      await page.goto(`${url}/ui/#/exchange/req_same/2`)
+      await until(page, () => /answer-2/.test(document.querySelector('.frame-list')?.textContent))
+      state.exchanges.clear()
+      const [download] = await Promise.all([page.waitForEvent('download'), page.keyboard.press('d')])
+      assert.match(download.url(), /\/captures\/req_same\.tar\?number=2$/)
+      assert.ok(await download.failure())
+      assert.match(await textOf(page, '.frame-list'), /answer-2/)
+    })
+  }))
+}
+
 function time(stage, fresh) {
   stage.check('the time axis shows pauses and jumps', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
@@ -171,7 +244,7 @@ function parts(stage, fresh) {
     await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
       await open(page)
       await page.keyboard.press('2')
-      assert.match((await textOf(page, '.part tbody tr')).replace(/\s+/g, ' '), /reasoning_name 40 40 row 2 Reasoning came under another name/)
+      assert.match((await textOf(page, '.part tbody tr')).replace(/\s+/g, ' '), /reasoning_name 30 40 row 2 Reasoning came under another name/)
       await page.click('.part tbody tr >> text=row 2')
       await until(page, () => document.querySelector('.frame-list [aria-selected=true]')?.dataset.row === '1')
       await page.keyboard.press('3')
@@ -182,7 +255,7 @@ function parts(stage, fresh) {
       await page.keyboard.press('4')
       const commands = await page.$$eval('.copy pre', all => all.map(one => one.textContent))
       assert.deepEqual(commands, [
-        `curl -sS ${url}/captures/req_stream.tar | tar x`,
+        `curl -sS '${url}/captures/req_stream.tar?number=7' | tar x`,
         'samewire replay vllm-req_stream --listen 127.0.0.1:8000 --pace 30',
         'samewire serve --upstream http://127.0.0.1:8000',
         'samewire rewrite --explain --engine vllm --request vllm-req_stream/client/request.json < vllm-req_stream/upstream.sse',
@@ -263,6 +336,7 @@ function parts(stage, fresh) {
 
 export function checks(stage, fresh) {
   frames(stage, fresh)
+  hostile(stage, fresh)
   time(stage, fresh)
   parts(stage, fresh)
 }

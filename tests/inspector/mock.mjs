@@ -63,7 +63,7 @@ async function command(state, request, pathname, response) {
   return json(response, { forgotten })
 }
 
-function route(state, pathname, response) {
+function route(state, pathname, number, response) {
   if (pathname === '/status') return json(response, data.status(state))
   if (pathname === '/requests') return json(response, state.requests())
   if (pathname === '/history') return json(response, state.history())
@@ -72,7 +72,8 @@ function route(state, pathname, response) {
     return json(response, data.captures(state))
   }
   const [, id, rest] = /^\/captures\/([^/]+?)(?:\.tar)?(\/frames)?$/.exec(pathname) ?? []
-  const exchange = id && state.exchanges.get(decodeURIComponent(id))
+  const name = id && decodeURIComponent(id)
+  const exchange = name && (state.exchanges.get(`${name} ${number}`) ?? state.exchanges.get(name))
   if (!exchange) return response.writeHead(404).end(id ? 'there is no captured exchange of this id\n' : 'not found\n')
   if (rest) return json(response, exchange.text ??= JSON.stringify(exchange.frames()))
   response.writeHead(200, { 'content-type': 'application/x-tar', 'content-disposition': 'attachment; filename="exchange.tar"' }).end('tar')
@@ -82,13 +83,13 @@ function route(state, pathname, response) {
 export async function startMock() {
   const state = data.usual()
   const server = createServer(async (request, response) => {
-    const { pathname } = new URL(request.url, 'http://mock')
+    const { pathname, searchParams } = new URL(request.url, 'http://mock')
     if (state.isGone) return request.socket.destroy()
     if (pathname === '/ui') return response.writeHead(308, { location: '/ui/' }).end()
     if (pathname.startsWith('/ui/')) return file(pathname.slice('/ui/'.length), response)
     state.asked.push(pathname)
     if (request.method !== 'GET') return command(state, request, pathname, response)
-    return route(state, pathname, response)
+    return route(state, pathname, searchParams.get('number'), response)
   })
   await new Promise(resolve => server.listen(0, '127.0.0.1', resolve))
   const stop = () => {

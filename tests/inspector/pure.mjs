@@ -1,5 +1,6 @@
 // The page's functions that need no browser, on made-up input of all kinds.
 import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
 import { numbers } from './data.mjs'
 
 const ui = '../../src/server/handlers/admin/ui'
@@ -9,7 +10,8 @@ const { hitsIn } = await import(`${ui}/marked.js`)
 const { expressionOf, nextHit } = await import(`${ui}/search.js`)
 const { pieces, scale } = await import(`${ui}/plots.js`)
 const { pausesOf, rowAt } = await import(`${ui}/timeline.js`)
-const { bytes, duration, longer } = await import(`${ui}/format.js`)
+const { bytes, duration, longer, sizeOf } = await import(`${ui}/format.js`)
+const { plain } = await import(`${ui}/visible.js`)
 
 const TEXTS = ['', 'a', '"', '\\', '\\"', '{', '}', '[,]', ': ', 'ü', '\u2028', '\u{1f30d}', '\n']
 
@@ -60,6 +62,10 @@ function frames(stage) {
     }
     const exact = '{"big":12345678901234567890123,"small":1.0e-2,"same":1,"same":2}'
     assert.equal(indented(exact).replace(/\s/g, ''), exact, 'numbers and repeated keys stay')
+    const deep = `{"a":${'['.repeat(40_000)}"b c"${']'.repeat(40_000)}}`
+    const shown = indented(deep)
+    assert.ok(shown.length < 5_000_000 && shown.replace(/\s/g, '') === deep.replace(' ', ''), 'what is nested too deep is not indented')
+    assert.equal(scalars(`{"${'k'.repeat(150_000)}":[${Array(1_000).fill(1).join()}]}`), null, 'paths are bounded')
   })
 
   stage.check('differences are the members that one side alone has', () => {
@@ -110,10 +116,35 @@ function sums(stage) {
     assert.deepEqual([null, 0, 0.5, 12.34, 999.7, 61_000].map(duration), ['–', '0 ms', '0.50 ms', '12.3 ms', '1.00 s', '1 min 1 s'])
     assert.deepEqual([0, 59, 60, 3_661, 90_000].map(longer), ['0 s', '59 s', '1 min', '1 h 1 min', '1 d 1 h'])
     assert.deepEqual([null, 0, 1_023, 1_024, 67_108_864].map(bytes), ['–', '0 B', '1,023 B', '1 KiB', '64 MiB'])
+    assert.equal(sizeOf('"你好"'), '8 B')
+  })
+}
+
+function characters(stage) {
+  stage.check('the characters that have a label are those that samewire escapes', async () => {
+    const source = await readFile(new URL('../../src/visible.rs', import.meta.url), 'utf8')
+    const list = /let is_mark = matches!\(([^)]*)\)/.exec(source)[1]
+    const ranges = Array.from(list.matchAll(/'\\u\{(\w+)\}'(?:\.\.='\\u\{(\w+)\}')?/g), ([, from, to = from]) => [from, to].map(code => Number.parseInt(code, 16)))
+    assert.ok(ranges.length > 15)
+    // Rust has no halves of pairs, and the page shows tabs and line breaks as such.
+    const controls = [[0, 8], [0xb, 0x1f], [0x7f, 0x9f], [0xd800, 0xdfff]]
+    const isHidden = code => [...ranges, ...controls].some(([from, to]) => from <= code && code <= to)
+    for (let code = 0; code <= 0x10ffff; code += 1) {
+      const character = String.fromCodePoint(code)
+      assert.equal(plain(character) !== character, isHidden(code), code.toString(16))
+    }
+  })
+
+  stage.check('marks within an emoji belong to it, and have a label elsewhere', () => {
+    for (const emoji of ['👨\u200d👩\u200d👧', '❤\ufe0f\u200d🔥', '👋🏽', '1\ufe0f\u20e3', '☎\ufe0e']) assert.equal(plain(`a ${emoji} b`), `a ${emoji} b`)
+    for (const [text, expected] of [
+      ['a\ufe0f', 'a[U+FE0F]'], ['1\ufe0f2', '1[U+FE0F]2'], ['👧\u200d', '👧[U+200D]'], ['x\u200dy', 'x[U+200D]y'], ['👧\ufe0f\ufe0f', '👧\ufe0f[U+FE0F]'], ['\u{e0100}\u3164', '[U+E0100][U+3164]'],
+    ]) assert.equal(plain(text), expected)
   })
 }
 
 export function checks(stage) {
+  characters(stage)
   frames(stage)
   sums(stage)
 }

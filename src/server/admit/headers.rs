@@ -31,10 +31,12 @@ const RELAYED: [HeaderName; 4] =
 const SHOWN: usize = 100;
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Returns the client's own request id, if it is safe to log and send back.
+/// Returns the client's own request id, if it is safe to log, to send back and to name in a path, where `.` and `..` mean
+/// another one.
 pub(in crate::server) fn request_id(headers: &HeaderMap) -> Option<&str> {
     let harmless = |id: &&str| {
         (1..=128).contains(&id.len())
+            && ![".", ".."].contains(id)
             && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     };
     headers.get(REQUEST_ID)?.to_str().ok().filter(harmless)

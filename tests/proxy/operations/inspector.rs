@@ -1,6 +1,7 @@
 //! Routes of the admin listener that the inspector's page reads: requests, the state of the process, captured
 //! exchanges.
 
+use super::operators::wait_for;
 use crate::clients::keys::entry;
 use crate::responses::over_chat::prompt;
 use crate::sim::{
@@ -141,6 +142,42 @@ async fn frames_of_every_kind_of_exchange_are_complete() {
         }
     }
     assert_eq!(world.samewire.admin("/captures/none/frames").await.head.status, 404);
+    world.end().await;
+}
+
+/// A client may send one id with several requests, and ids that paths cannot name.
+#[tokio::test]
+async fn exchanges_with_one_id_are_told_apart_by_their_numbers() {
+    let world = World::start(Engine::script(hello()).await, on()).await;
+    for prompt in ["one", "two"] {
+        let body =
+            format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{prompt}"}}],"stream":true}}"#);
+        assert_eq!(ask(&world, "same", Request::post("/v1/chat/completions", body)).await.head.status, 200);
+    }
+    let listed =
+        requests(&world.samewire, |all| all["ended"].as_array().is_some_and(|ended| ended.len() == 2));
+    let numbers: Vec<_> =
+        listed.await["ended"].as_array().unwrap().iter().map(|one| one["number"].clone()).collect();
+    for (number, prompt) in numbers.iter().zip(["two", "one"]) {
+        let query = format!("number={number}");
+        let target = format!("/captures/same/frames?{query}");
+        wait_for(&world.samewire, &target, 200).await;
+        let found = told(&world.samewire, &target).await;
+        assert_eq!(found["summary"]["number"], *number);
+        assert!(found["request"]["client"].as_str().unwrap().contains(prompt), "{found}");
+        assert_eq!(found["attempts"][0]["file"], "upstream.sse");
+        let archive = world.samewire.admin(&format!("/captures/same.tar?{query}")).await;
+        assert!(String::from_utf8_lossy(&archive.body).contains(prompt));
+    }
+    for (query, status) in [("number=99999", 404), ("number=x", 400), ("nubmer=1", 400)] {
+        for path in ["/captures/same/frames", "/captures/same"] {
+            assert_eq!(world.samewire.admin(&format!("{path}?{query}")).await.head.status, status, "{query}");
+        }
+    }
+    for id in [".", ".."] {
+        let given = ask(&world, id, Request::stream("")).await;
+        assert!(given.head.header("x-request-id").unwrap().starts_with("req_"), "{id}");
+    }
     world.end().await;
 }
 

@@ -67,11 +67,14 @@ pub(super) async fn clear(State(present): State<Arc<ActiveConfig>>, RawQuery(que
     json::answer(&Cleared { forgotten: present.app().captures.clear() })
 }
 
-/// Forgets the captured exchanges of a request id. A client may have sent one id with several requests.
+/// Forgets the captured exchanges of a request id. A client may have sent one id with several requests. The id may have
+/// the ending of [`download`].
 pub(super) async fn forget(State(present): State<Arc<ActiveConfig>>, Path(id): Path<String>) -> Response {
-    match present.app().captures.forget(&id) {
-        0 => not_captured(),
-        forgotten => json::answer(&Cleared { forgotten }),
+    let captures = &present.app().captures;
+    let ids = [Some(id.as_str()), id.strip_suffix(".tar")].into_iter().flatten();
+    match ids.map(|id| captures.forget(id)).find(|forgotten| *forgotten > 0) {
+        None => not_captured(),
+        Some(forgotten) => json::answer(&Cleared { forgotten }),
     }
 }
 
@@ -98,10 +101,18 @@ pub(super) async fn list(State(present): State<Arc<ActiveConfig>>, RawQuery(quer
 
 /// Returns one exchange as a tar archive: a folder in the form of a scenario. The ending `.tar` is optional, unless the id is
 /// the name of another route such as `start`; clients choose ids, so that one may have that ending itself.
-pub(super) async fn download(State(present): State<Arc<ActiveConfig>>, Path(id): Path<String>) -> Response {
+pub(super) async fn download(
+    State(present): State<Arc<ActiveConfig>>,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
     let captures = Arc::clone(&present.app().captures);
-    let named = id.strip_suffix(".tar").and_then(|id| captures.find(id));
-    let Some(exchange) = named.or_else(|| captures.find(&id)) else { return not_captured() };
+    let number = match number(query.as_deref()) {
+        Ok(number) => number,
+        Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+    };
+    let named = id.strip_suffix(".tar").and_then(|id| captures.find(id, number));
+    let Some(exchange) = named.or_else(|| captures.find(&id, number)) else { return not_captured() };
     let name = format!("attachment; filename=\"{}.tar\"", folder(exchange.facts()));
     let archive = preparation::aside(move || archive(&exchange.read()).ok()).await.flatten();
     let Some(archive) = archive else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
@@ -111,6 +122,20 @@ pub(super) async fn download(State(present): State<Arc<ActiveConfig>>, Path(id):
         (CACHE_CONTROL, "no-store"),
     ];
     (headers, archive).into_response()
+}
+
+/// Returns the number in a query, which tells one exchange from others with its id; `None`: the newest is meant.
+pub(super) fn number(query: Option<&str>) -> Result<Option<u64>, String> {
+    let mut number = None;
+    for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        match &*name {
+            "number" => {
+                number = Some(value.parse().map_err(|_| "number: must be a whole number".to_owned())?);
+            }
+            other => return Err(suggest(format!("{other}: unknown"), other, ["number"])),
+        }
+    }
+    Ok(number)
 }
 
 /// Selection of exchanges, from the query.
@@ -209,6 +234,7 @@ impl Capturing {
 #[derive(Serialize)]
 pub(super) struct Summary<'a> {
     id: &'a str,
+    number: u64,
     /// Unix time, in seconds.
     began: f64,
     method: &'a str,
@@ -236,6 +262,7 @@ impl<'a> Summary<'a> {
         let answered = last.and_then(|attempt| attempt.answer.as_ref());
         Self {
             id: &info.id,
+            number: info.number,
             began: json::unix_seconds(exchange.began),
             method: &info.method,
             path: &info.path,

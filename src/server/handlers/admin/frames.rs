@@ -2,9 +2,9 @@
 //!
 //! Takes: the id of an exchange. Gives: JSON. Never: runs beside the preparation of another exchange.
 
-use super::captures::{Summary, not_captured};
+use super::captures::{Summary, not_captured, number};
 use super::{json, preparation};
-use crate::capture::{Attempt, BodyLengths, Captured, Message};
+use crate::capture::{Attempt, BodyLengths, Captured, Message, body_file};
 use crate::filter::{
     FilterError, FilterParams, FrameRow, Side, Target, TimedFrame, explained_rows, relayed_rows, rule_words,
 };
@@ -12,17 +12,26 @@ use crate::plan::Route;
 use crate::server::App;
 use crate::server::active_config::ActiveConfig;
 use crate::wire::{AnswerId, Api, Ending, Stamp};
-use axum::extract::{Path, State};
-use axum::response::Response;
+use axum::extract::{Path, RawQuery, State};
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use http::StatusCode;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Returns the frames of an exchange.
-pub(super) async fn frames(State(present): State<Arc<ActiveConfig>>, Path(id): Path<String>) -> Response {
+pub(super) async fn frames(
+    State(present): State<Arc<ActiveConfig>>,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
     let app = present.app();
-    let Some(exchange) = app.captures.find(&id) else { return not_captured() };
+    let number = match number(query.as_deref()) {
+        Ok(number) => number,
+        Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+    };
+    let Some(exchange) = app.captures.find(&id, number) else { return not_captured() };
     let text =
         preparation::aside(move || json::text(&Frames::of(&app, &exchange.read(), exchange.lengths()))).await;
     json::response(text.flatten())
@@ -55,6 +64,8 @@ struct AttemptSummary<'a> {
     engine: &'static str,
     status: Option<u16>,
     is_complete: bool,
+    /// Name of the file with the answer's body, in the folder of the attempt.
+    file: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -126,6 +137,7 @@ impl<'a> AttemptSummary<'a> {
             engine: attempt.engine,
             status: attempt.answer.as_ref().and_then(status),
             is_complete: attempt.is_complete,
+            file: attempt.answer.as_ref().map(body_file),
         }
     }
 }
@@ -171,7 +183,12 @@ fn rows<'a>(app: &App, exchange: &'a Captured) -> (Vec<FrameRow<'a>>, Option<Str
             FilterError::Refused(why) => why,
             FilterError::Input(error) | FilterError::Output(error) => error.to_string(),
         }),
-        None => Err("The answer was relayed as it is: this route is not rewritten.".to_owned()),
+        None => Err(match engine.body == client.body {
+            true => "The answer was relayed as it is: this route is not rewritten.".to_owned(),
+            false => {
+                "samewire made this answer of the engine's, and explains no changes on this route.".to_owned()
+            }
+        }),
     };
     match explained {
         Ok(rows) => (rows, None),

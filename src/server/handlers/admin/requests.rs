@@ -33,6 +33,7 @@ struct List<'a> {
 #[derive(Serialize)]
 struct Entry<'a> {
     id: &'a str,
+    number: u64,
     began: f64,
     method: &'a str,
     path: &'a str,
@@ -60,6 +61,7 @@ impl<'a> Entry<'a> {
         let upstream = facts.upstream.as_ref();
         Self {
             id: &facts.id,
+            number: request.number,
             began: json::unix_seconds(request.began),
             method: facts.method.as_str(),
             path: &facts.path,

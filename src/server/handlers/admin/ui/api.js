@@ -50,7 +50,13 @@ export function quoted(text) {
 
 export const urlOf = path => `${location.origin}${path}`
 
-export const captureUrl = id => `/captures/${encodeURIComponent(id)}.tar`
+/** Path of an exchange. A client may send one id with several requests, which the number tells apart; without it the newest is meant. */
+export const capturePath = (id, number, end) => `/captures/${encodeURIComponent(id)}${end}${number == null ? '' : `?number=${number}`}`
+
+export const captureUrl = ({ id, number }) => capturePath(id, number, '.tar')
+
+/** Address of the view of an exchange. */
+export const exchangeHash = ({ id, number }) => `#/exchange/${encodeURIComponent(id)}/${number}`
 
 /** The same request for a terminal. */
 export function curlOf(method, path, body) {

@@ -3,8 +3,8 @@
 import { html, useMemo, useState } from './vendor/htm-preact.js'
 import { captureUrl, quoted, urlOf } from './api.js'
 import { Copy } from './captures.js'
-import { bytes, count, plural } from './format.js'
-import { differences, indented, jsonStart } from './frames.js'
+import { count, plural, sizeOf } from './format.js'
+import { differences, indented } from './frames.js'
 import { LongText, SHOWN } from './frame-row.js'
 import { name, words } from './visible.js'
 
@@ -35,11 +35,11 @@ export function Requests({ exchange }) {
   }, [texts])
   return html`<div class="part"><h2>Attempts</h2><${Attempts} attempts=${exchange.attempts}/>
     <h2>Request bodies</h2><div class="bodies">
-      <${Body} title="From the client" text=${texts.client} marks=${marks.client} note=${client === null ? '' : bytes(client.length)}/>
-      <${Body} title="To the engine" text=${texts.engine} marks=${marks.engine} note=${engine === null ? '' : `${bytes(engine.length)}, last attempt`}/></div></div>`
+      <${Body} title="From the client" text=${texts.client} marks=${marks.client} note=${client === null ? '' : sizeOf(client)}/>
+      <${Body} title="To the engine" text=${texts.engine} marks=${marks.engine} note=${engine === null ? '' : `${sizeOf(engine)}, last attempt`}/></div></div>`
 }
 
-/** Rows and times of each rule, with the first row. */
+/** Rows and times of each rule, with the first row. What a rule has counted once, such as another id, may show in many rows. */
 export function rulesOf(rows) {
   const rules = new Map()
   rows.forEach((row, at) => {
@@ -56,12 +56,13 @@ export function rulesOf(rows) {
 }
 
 export function Rules({ exchange, onJump }) {
+  const counted = exchange.summary.rules
   const rules = useMemo(() => rulesOf(exchange.rows), [exchange])
   const shown = new Set(rules.map(row => row.rule))
-  const others = Object.entries(exchange.summary.rules).filter(([rule]) => !shown.has(rule))
+  const others = Object.entries(counted).filter(([rule]) => !shown.has(rule))
   if (rules.length === 0 && others.length === 0) return html`<div class="part"><p class="empty">${exchange.is_explained ? 'No rule acted: the client got what the engine sent.' : 'The changes of this exchange are not explained.'}</p></div>`
   return html`<div class="part"><div class="scroll" tabindex="0" role="region" aria-label="Table of rules"><table><thead><tr><th scope="col">Rule</th><th scope="col" class="number">Times</th><th scope="col" class="number">Rows</th><th scope="col">First</th><th scope="col">Description</th></tr></thead>
-    <tbody>${rules.map(({ rule, rows, times, first }) => html`<tr><th scope="row">${rule ? html`<code>${name(rule)}</code>` : 'no counted rule'}</th><td class="number">${count(times)}</td><td class="number">${count(rows)}</td>
+    <tbody>${rules.map(({ rule, rows, times, first }) => html`<tr><th scope="row">${rule ? html`<code>${name(rule)}</code>` : 'no counted rule'}</th><td class="number">${count(counted[rule] ?? times)}</td><td class="number">${count(rows)}</td>
       <td><button type="button" class="link" onClick=${() => onJump(first)}>row ${count(first + 1)}</button></td><td class="words">${words(exchange.rules[rule] ?? (rule ? '' : 'A difference that no counter shows.'))}</td></tr>`)}
     ${others.map(([rule, times]) => html`<tr><th scope="row"><code>${name(rule)}</code></th><td class="number">${count(times)}</td><td class="number">–</td><td>–</td><td class="words">${words(exchange.rules[rule] ?? '')}</td></tr>`)}</tbody></table></div></div>`
 }
@@ -71,20 +72,13 @@ export function folderOf({ engine, id }) {
   return `${engine ?? 'none'}-${Array.from(id, one => (/[A-Za-z0-9-]/.test(one) ? one : '_')).join('')}`
 }
 
-/** Extension of the engine's answer in the archive, by its look. */
-function answerOf(rows) {
-  const first = rows.find(row => row.engine)?.engine.text ?? '{}'
-  if (/^(data|event|id|retry)?:/.test(first)) return 'upstream.sse'
-  return jsonStart(first) === first.search(/\S/) && first.trim() !== '' ? 'upstream.json' : 'upstream.txt'
-}
-
 /** Routes whose answers `samewire rewrite` reads. */
 const REWRITTEN = /\/(completions|responses|messages)(\?|$)/
 
 /** The commands that work with the exchange in a terminal: each has its purpose. */
-export function commandsOf({ id, summary, attempts, rows }) {
+export function commandsOf({ id, summary, attempts }) {
   const folder = quoted(folderOf({ ...summary, id }))
-  const commands = [['Fetch the exchange as a folder', `curl -sS ${quoted(urlOf(captureUrl(id)))} | tar x`]]
+  const commands = [['Fetch the exchange as a folder', `curl -sS ${quoted(urlOf(captureUrl(summary)))} | tar x`]]
   const at = attempts.findLastIndex(one => one.status !== null)
   if (at < 0) return commands
   // The last attempt may have no answer. Those before it have folders of their own.
@@ -98,7 +92,7 @@ export function commandsOf({ id, summary, attempts, rows }) {
     const status = last.status >= 400 ? ` --status ${last.status}` : ''
     const eof = last.is_complete ? '' : ' --eof reset'
     const engine = last.engine ? ` --engine ${quoted(last.engine)}` : ''
-    commands.push(['Rewrite the engine’s answer again, and list the changes', `samewire rewrite --explain${engine}${status}${eof} --request ${folder}/client/request.json < ${answered}/${answerOf(rows)}`])
+    commands.push(['Rewrite the engine’s answer again, and list the changes', `samewire rewrite --explain${engine}${status}${eof} --request ${folder}/client/request.json < ${answered}/${last.file}`])
   }
   return commands
 }

@@ -1,7 +1,7 @@
 // Captures: the switch, and the list of captured exchanges.
 
 import { html, useMemo, useRef, useState } from './vendor/htm-preact.js'
-import { captureUrl, curlOf, quoted, send } from './api.js'
+import { captureUrl, curlOf, exchangeHash, quoted, send } from './api.js'
 import { bytes, clock, count, duration, longer, place, plural } from './format.js'
 import { Dialog } from './keys.js'
 import { List } from './list.js'
@@ -94,8 +94,8 @@ const COLUMNS = [
   ['time', 'Time', row => duration(row.total_ms)],
   ['size', 'Answer', row => bytes(row.client_bytes)],
   ['rules', 'Rules', row => html`<span title=${Object.keys(row.rules).join(', ')}>${count(Object.keys(row.rules).length)}</span>`],
-  ['link', 'Exchange', row => html`<a href="#/exchange/${encodeURIComponent(row.id)}" tabindex="-1" aria-label="open the exchange ${plain(row.id)}">open</a>${' '}
-    <a href=${captureUrl(row.id)} download tabindex="-1" aria-label="tar of the exchange ${plain(row.id)}">tar</a>`],
+  ['link', 'Exchange', row => html`<a href=${exchangeHash(row)} tabindex="-1" aria-label="open the exchange ${plain(row.id)}">open</a>${' '}
+    <a href=${captureUrl(row)} download tabindex="-1" aria-label="tar of the exchange ${plain(row.id)}">tar</a>`],
 ]
 const HEAD = COLUMNS.map(([kind, label]) => html`<div role="columnheader" class="cell ${kind}">${label}</div>`)
 const cells = row => COLUMNS.map(([kind, , cell]) => html`<div role="gridcell" class="cell ${kind}">${cell(row)}</div>`)
@@ -118,14 +118,14 @@ function Exchanges({ rows: all }) {
   const [selected, setSelected] = useState(null)
   Object.assign(kept, { filter, onlyFailures })
   const rows = useMemo(() => all.filter(matcher(filter)).filter(row => !onlyFailures || isFailure(row)), [all, filter, onlyFailures])
-  const at = rows.findIndex(row => row.id === selected)
+  const at = rows.findIndex(row => row.number === selected)
   return html`<div class="filters"><label class="search"><span class="hidden">Filter captured exchanges</span>
       <input type="search" value=${filter} placeholder="Filter: model:llama status:503" spellcheck="false" autocomplete="off" onInput=${event => setFilter(event.target.value)}/></label>
       <label><input type="checkbox" checked=${onlyFailures} onChange=${event => setOnlyFailures(event.target.checked)}/> Only failures</label>
       <span class="dim" role="status">${plural(rows.length, 'exchange')}</span></div>
     <${List} id="capture" class="captures" label="Captured exchanges" isUniform count=${rows.length} estimate=${() => 26} head=${HEAD} row=${row => cells(rows[row])}
-      rowKey=${row => rows[row].id} selected=${at} onSelect=${row => setSelected(rows[row].id)}
-      onOpen=${row => { location.hash = `#/exchange/${encodeURIComponent(rows[row].id)}` }} empty="No captured exchange matches the filter."/>`
+      rowKey=${row => rows[row].number} selected=${at} onSelect=${row => setSelected(rows[row].number)}
+      onOpen=${row => { location.hash = exchangeHash(rows[row]) }} empty="No captured exchange matches the filter."/>`
 }
 
 export function Captures({ captures, failure, status, refresh }) {

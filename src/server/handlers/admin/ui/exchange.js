@@ -1,10 +1,10 @@
 // One exchange: the engine's frames, the client's frames, and the changes between them.
 
-import { html, useEffect, useMemo, useRef, useState } from './vendor/htm-preact.js'
-import { captureUrl, read } from './api.js'
+import { html, useCallback, useEffect, useMemo, useRef, useState } from './vendor/htm-preact.js'
+import { capturePath, captureUrl, read } from './api.js'
 import { Commands, Requests, Rules } from './bodies.js'
 import { bytes, clock, count, date, duration, place, plural } from './format.js'
-import { cells, estimated, FORMS, Prepared } from './frame-row.js'
+import { cells, estimated, FORMS, Prepared, shownIn } from './frame-row.js'
 import { useKeys } from './keys.js'
 import { List } from './list.js'
 import { Player, usePlayer } from './player.js'
@@ -15,17 +15,17 @@ import { name } from './visible.js'
 
 const TABS = [['frames', 'Frames'], ['rules', 'Rules'], ['requests', 'Requests'], ['replay', 'Replay']]
 
-function useExchange(id) {
+function useExchange(id, number) {
   const [state, setState] = useState({ exchange: null, failure: null })
   const [tries, setTries] = useState(0)
   useEffect(() => {
     const controller = new AbortController()
     setState({ exchange: null, failure: null })
-    read(`/captures/${encodeURIComponent(id)}/frames`, controller.signal)
+    read(capturePath(id, number, '/frames'), controller.signal)
       .then(exchange => controller.signal.aborted || setState({ exchange, failure: null }))
       .catch(failure => controller.signal.aborted || setState({ exchange: null, failure }))
     return () => controller.abort('left')
-  }, [id, tries])
+  }, [id, number, tries])
   return { ...state, again: () => setTries(tries + 1) }
 }
 
@@ -50,7 +50,7 @@ function Head({ exchange }) {
   ]
   return html`<header class="exchange-head"><div class="title"><a href="#/" title="Esc">← Overview</a>
       <h1><code>${name(summary.method)} ${name(summary.path)}</code></h1><span class="end-words"><${End} row=${summary}/></span>
-      <a class="button" href=${captureUrl(id)} download title="d">Download tar</a></div>
+      <a class="button" href=${captureUrl(summary)} download title="d">Download tar</a></div>
     <dl class="facts"><div><dt>id</dt><dd><code>${name(id)}</code></dd></div>${facts.map(([label, value]) => html`<div><dt>${label}</dt><dd>${value}</dd></div>`)}</dl>
     ${summary.is_cut || exchange.is_cut ? html`<p class="notice warn">The exchange was too long for <code>exchange_bytes</code> in <code>[capture]</code>, or for this page. The rest is missing.</p>` : null}
     ${!exchange.is_explained && html`<p class="notice">The changes are not explained: ${name(exchange.why_not)}</p>`}</header>`
@@ -139,7 +139,8 @@ function Frames({ exchange, jump, isShown }) {
   const changed = useMemo(() => rows.flatMap((row, at) => (row.changes.length ? [at] : [])), [rows])
   const prepared = useMemo(() => new Prepared(rows, form), [rows, form])
   const player = usePlayer(moments.end)
-  const search = useSearch(rows, query)
+  const shown = useCallback(frame => shownIn(form, frame), [form])
+  const search = useSearch(rows, shown, query)
   const order = useOrder(rows, moments.times, onlyChanged, player.position)
   const hit = search.hits[hitAt] ?? null
   const look = text => {
@@ -148,17 +149,17 @@ function Frames({ exchange, jump, isShown }) {
     pending.current = 0
   }
 
-  const goTo = (row, how = 'center') => {
+  const goTo = (row, part = null) => {
     player.stop()
     setSelected(row)
     if (onlyChanged && !rows[row].changes.length) setOnlyChanged(false)
-    wanted.current = [row, how]
+    wanted.current = [row, 'center', part]
   }
   useEffect(() => {
     if (!wanted.current) return
-    const [row, how] = wanted.current
+    const [row, how, part] = wanted.current
     wanted.current = null
-    if (order.placeOf(row) >= 0) list.current.scrollTo(order.placeOf(row), how)
+    if (order.placeOf(row) >= 0) list.current.scrollTo(order.placeOf(row), how, part)
   })
   useEffect(() => jump !== null && goTo(jump.row), [jump])
   const change = next => {
@@ -167,13 +168,15 @@ function Frames({ exchange, jump, isShown }) {
     const at = selected < 0 ? -1 : order.placeOf(selected)
     wanted.current = [at >= first && at <= last ? selected : order.rowOf(first) ?? 0, 'start']
     setForm(next)
+    // The indented text has other hits.
+    setHitAt(-1)
   }
   const stepHit = step => {
     // Enter may come before the first hit is found.
     pending.current = search.hits.length ? 0 : step
     const next = nextHit(search.hits, hitAt, Math.max(0, selected), step)
     setHitAt(next)
-    if (next >= 0) goTo(search.hits[next][0])
+    if (next >= 0) goTo(search.hits[next][0], 'mark.current')
   }
   useEffect(() => {
     if (pending.current && search.hits.length) stepHit(pending.current)
@@ -227,12 +230,13 @@ function Frames({ exchange, jump, isShown }) {
       empty=${rows.length === 0 ? 'Neither side sent anything.' : player.position !== null ? 'Nothing was sent yet.' : 'No row was changed.'}/></div>`
 }
 
-export function Exchange({ id }) {
-  const { exchange, failure, again } = useExchange(id)
+export function Exchange({ id, number }) {
+  const { exchange, failure, again } = useExchange(id, number)
   const [tab, setTab] = useState('frames')
   const [jump, setJump] = useState(null)
   const leave = () => { location.hash = '#/' }
-  const keys = { Escape: leave, d: () => { location.href = captureUrl(id) } }
+  // A download that fails, since the exchange was forgotten, does not leave the page.
+  const keys = { Escape: leave, d: () => document.querySelector('.exchange-head a[download]')?.click() }
   TABS.forEach(([name], at) => { keys[at + 1] = () => setTab(name) })
   useKeys(keys)
   useEffect(() => { document.title = `${id} · samewire inspector` }, [id])

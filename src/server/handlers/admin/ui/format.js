@@ -42,6 +42,9 @@ export function bytes(value) {
   return `${figure(value / 1024 ** 2)} MiB`
 }
 
+/** Bytes of a text as UTF-8, as it went over the wire. */
+export const sizeOf = text => bytes(new Blob([text]).size)
+
 const two = value => String(value).padStart(2, '0')
 
 /** Unix seconds as the time of day in the zone of the browser. */

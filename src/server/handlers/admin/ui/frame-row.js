@@ -1,9 +1,9 @@
 // One row of an exchange: the engine's frame, the client's frames, and the changes between them.
 
 import { html } from './vendor/htm-preact.js'
-import { bytes, duration } from './format.js'
+import { count, duration } from './format.js'
 import { differences, indented, repeated, trimmed } from './frames.js'
-import { hitsIn, Marked } from './marked.js'
+import { hitsIn, Marked, placeOf } from './marked.js'
 import { name, plain, words } from './visible.js'
 
 /** Characters of a text that are shown before somebody asks for more, and how many times as many are then shown. */
@@ -25,10 +25,13 @@ function previous(rows, at) {
   return { engine, client }
 }
 
+/** The text of a frame as a form shows it. */
+export const shownIn = (form, frame) => (form === 'indented' ? indented(trimmed(frame.text)) : trimmed(frame.text))
+
 /** Texts of a row as they are shown in a form, with their marks. */
 function prepared(rows, at, form) {
   const row = rows[at]
-  const textOf = frame => (form === 'indented' ? indented(trimmed(frame.text)) : trimmed(frame.text))
+  const textOf = frame => shownIn(form, frame)
   const engine = row.engine ? textOf(row.engine) : null
   const clients = row.client.map(textOf)
   const marks = differences(engine, clients)
@@ -67,7 +70,7 @@ export class Prepared {
 /** The part of a long text that is shown: its beginning, or where the current hit is; with marks and hit at their new places. */
 export function partOf(text, marks, expression, current, limit) {
   if (text.length <= limit) return { from: 0, shown: text, marks, current }
-  const hit = current >= 0 ? hitsIn(text, expression)[current]?.start ?? 0 : 0
+  const hit = current >= 0 ? placeOf(text, expression, current) : 0
   const from = hit > limit - BEFORE ? hit - BEFORE : 0
   const shown = text.slice(from, from + limit)
   const seen = marks.filter(({ start, end }) => end > from && start < from + limit)
@@ -75,7 +78,7 @@ export function partOf(text, marks, expression, current, limit) {
     from,
     shown,
     marks: seen.map(mark => ({ ...mark, start: Math.max(0, mark.start - from), end: mark.end - from })),
-    current: from ? hitsIn(shown, expression).findIndex(({ start }) => start === BEFORE) : current,
+    current: from ? hitsIn(shown, expression).findIndex(({ start }) => start >= BEFORE) : current,
   }
 }
 
@@ -84,7 +87,7 @@ export function LongText({ text, marks, expression = null, current = -1, limit =
   const part = partOf(text, marks, expression, current, limit)
   const left = text.length - part.shown.length
   return html`<bdi dir="ltr" class="frame">${part.from > 0 && html`<span class="left-out">… </span>`}<${Marked} text=${part.shown} marks=${part.marks} expression=${expression} current=${part.current}/></bdi>
-    ${left > 0 && html`<button type="button" class="more-text" onClick=${() => onMore(limit * MORE)}>Show more: ${bytes(left)} are not shown</button>`}`
+    ${left > 0 && html`<button type="button" class="more-text" onClick=${() => onMore(limit * MORE)}>Show more: ${count(left)} characters are not shown</button>`}`
 }
 
 /** Distance of the client's frame from the engine's, or its own time where the engine has none. */

@@ -5,6 +5,10 @@
 const DEEPEST = 200
 /** Length of text beyond which its parts are not compared. */
 const LONGEST = 400_000
+/** Characters of all paths and values of a text, beyond which its parts are not compared: each value repeats the keys around it. */
+const PATHS = 4_000_000
+/** Blanks beyond which the rest of a text is not indented: each line repeats those of its depth. */
+const BLANKS = 4_000_000
 
 /** Paths of content, which is never left out of a short frame. */
 const CONTENT = /delta|message|content|text|arguments|item|usage|error|sequence|input|output/
@@ -37,6 +41,7 @@ class Scanner {
     this.text = text
     this.at = at
     this.found = []
+    this.room = PATHS
   }
 
   space() {
@@ -59,6 +64,8 @@ class Scanner {
   }
 
   leaf(path, from, start) {
+    this.room -= path.length + this.at - start
+    if (this.room < 0) throw new Malformed()
     this.found.push({ path, from, start, end: this.at, raw: this.text.slice(start, this.at) })
   }
 
@@ -145,15 +152,19 @@ export function repeated(text, previous, marks) {
   return parts.filter(({ start, end }) => end - start > 3)
 }
 
-/** The text with its JSON indented, one member on each line. */
+/** The text with its JSON indented, one member on each line; the rest of it as it is where it is nested too deep for that. */
 export function indented(text) {
   const start = jsonStart(text)
   if (start < 0) return text
   let out = text.slice(0, start)
   let depth = 0
-  const line = () => `\n${'  '.repeat(depth)}`
+  let room = BLANKS
+  const line = () => {
+    room -= 2 * depth
+    return room < 0 ? '' : `\n${'  '.repeat(depth)}`
+  }
   let at = start
-  while (at < text.length) {
+  while (at < text.length && room >= 0) {
     const character = text[at]
     if (character === '"') {
       const end = stringEnd(text, at)

@@ -70,6 +70,7 @@ export class List extends Component {
     this.headHeight = 0
     this.rounds = 0
     this.uniform = null
+    this.sought = null
     this.observer = new ResizeObserver(() => this.resized())
     // Scrolling alone changes no row, and rows that are the same object are not compared again.
     this.cells = new Map()
@@ -145,6 +146,7 @@ export class List extends Component {
     const { scrollTop } = this.scroller
     if (Math.abs(scrollTop - this.placed) < 1) return
     this.placed = scrollTop
+    this.sought = null
     this.anchorAt(scrollTop * this.factor)
     this.rounds = 0
     this.setState({})
@@ -179,14 +181,29 @@ export class List extends Component {
       this.placed = this.scroller.scrollTop
     }
     if (isChanged && (this.rounds += 1) < ROUNDS) this.setState({})
+    else this.seek()
+  }
+
+  /** Brings the part that is sought into view. */
+  seek() {
+    const found = this.sought && this.scroller.querySelector(this.sought)
+    if (!found) return
+    this.sought = null
+    const { top, bottom } = found.getBoundingClientRect()
+    const start = this.scroller.getBoundingClientRect().top + this.headHeight
+    if (top >= start && bottom <= start + this.room) return
+    this.anchorAt(Math.max(0, this.from + (top + bottom) / 2 - start - this.room / 2))
+    this.rounds = 0
+    this.setState({})
   }
 
   toEnd() {
     this.anchorAt(Math.max(0, this.heights.total - this.room))
   }
 
-  /** Scrolls to a row: to the top of the view, to its middle, or as little as it takes. */
-  scrollTo(row, how = 'nearest') {
+  /** Scrolls to a row: to the top of the view, to its middle, or as little as it takes; then to the part of a selector, since a row may be higher than the view. */
+  scrollTo(row, how = 'nearest', part = null) {
+    this.sought = part
     const top = this.heights.top(row)
     const height = this.heights.sizes[row] ?? 0
     const { from, room } = this

@@ -15,14 +15,14 @@ import { name } from './visible.js'
 
 const SECTIONS = [['requests', 'Requests', 'r'], ['engines', 'Engines', 'e'], ['plots', 'Plots', 'p'], ['drift', 'Drift', 'd'], ['captures', 'Captures', 'c']]
 
-/** Route of an address: one exchange, a section of the overview, or the overview. */
+/** Route of an address: one exchange, by its id and perhaps its number, a section of the overview, or the overview. */
 export function routeOf(hash) {
-  const exchange = /^#\/exchange\/(.+)$/.exec(hash)
-  if (exchange) {
+  const [, id, number = null] = /^#\/exchange\/(.+?)(?:\/(\d+))?$/.exec(hash) ?? []
+  if (id) {
     try {
-      return { exchange: decodeURIComponent(exchange[1]) }
+      return { exchange: decodeURIComponent(id), number }
     } catch {
-      return { exchange: exchange[1] }
+      return { exchange: id, number }
     }
   }
   const section = SECTIONS.map(([id]) => id).find(id => hash === `#/${id}`)
@@ -108,7 +108,7 @@ function App() {
   return html`<${Bar} feed=${feed} isOverview=${route.exchange ? null : route.section ?? 'requests'} theme=${theme} onTheme=${turnTheme} onKeys=${() => setKeys(true)}/>
     <${Gone} feed=${feed}/>
     ${isReplaced && html`<div class="gone" role="status">Another build of samewire answers now. <button type="button" onClick=${() => location.reload()}>Reload this page</button></div>`}
-    ${route.exchange ? html`<${Exchange} key=${route.exchange} id=${route.exchange}/>` : html`<${Overview} section=${route.section} status=${status} statusFeed=${feed}/>`}
+    ${route.exchange ? html`<${Exchange} key=${`${route.exchange} ${route.number}`} id=${route.exchange} number=${route.number}/>` : html`<${Overview} section=${route.section} status=${status} statusFeed=${feed}/>`}
     ${hasKeys && html`<${KeysDialog} onClose=${() => setKeys(false)}/>`}`
 }
 

@@ -9,6 +9,13 @@ export function hitsIn(text, expression) {
   return Array.from(text.matchAll(expression), found => ({ start: found.index, end: found.index + found[0].length }))
 }
 
+/** The place of a hit by its number; 0 if there are fewer. */
+export function placeOf(text, expression, number) {
+  let left = number
+  for (const found of text.matchAll(expression)) if ((left -= 1) < 0) return found.index
+  return 0
+}
+
 const isOver = (a, b) => a.start < b.end && b.start < a.end
 
 /** Cuts the text at each mark's and hit's edges. */

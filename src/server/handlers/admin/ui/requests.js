@@ -1,6 +1,7 @@
 // Live requests: those that run first, then those that have ended.
 
 import { html, useMemo, useRef, useState } from './vendor/htm-preact.js'
+import { exchangeHash } from './api.js'
 import { bytes, clock, count, date, duration, figure, NONE, place, plural } from './format.js'
 import { useKeys } from './keys.js'
 import { List } from './list.js'
@@ -54,7 +55,7 @@ function State({ row }) {
 function Captured({ row }) {
   if (!row.is_captured) return html`<span class="dim">${NONE}</span>`
   if (row.state !== 'ended') return html`<span class="dim">recording</span>`
-  return html`<a href="#/exchange/${encodeURIComponent(row.id)}" tabindex="-1" aria-label="open the exchange ${plain(row.id)}">open</a>`
+  return html`<a href=${exchangeHash(row)} tabindex="-1" aria-label="open the exchange ${plain(row.id)}">open</a>`
 }
 
 const COLUMNS = [
@@ -119,11 +120,11 @@ export function Requests({ requests, failure, history, status }) {
   const field = useRef(null)
   const all = useMemo(() => (requests ? [...requests.running, ...requests.ended] : []), [requests])
   const rows = useMemo(() => (filter.trim() ? all.filter(matcher(filter)) : all), [all, filter])
-  const at = selected === null ? -1 : rows.findIndex(row => row.id === selected)
+  const at = selected === null ? -1 : rows.findIndex(row => row.number === selected)
   const now = status?.now ?? Date.now() / 1e3
   const open = row => {
-    const { id, is_captured: isCaptured, state } = rows[row]
-    if (isCaptured && state === 'ended') location.hash = `#/exchange/${encodeURIComponent(id)}`
+    const { is_captured: isCaptured, state } = rows[row]
+    if (isCaptured && state === 'ended') location.hash = exchangeHash(rows[row])
   }
   useKeys({
     '/': () => field.current.focus(),
@@ -146,8 +147,8 @@ export function Requests({ requests, failure, history, status }) {
           onInput=${event => setFilter(event.target.value)} onKeyDown=${left}/></label>
       <span class="dim total" role="status">${filter ? `${count(rows.length)} of ${count(all.length)}` : ''}</span></header>
     <${List} ref=${list} id="request" class="requests" label="Requests" isUniform count=${rows.length} estimate=${() => 26}
-      head=${HEAD} row=${row => cells(rows[row], now)} rowKey=${row => rows[row].id} rowClass=${row => (rows[row].state === 'ended' ? 'ended' : '')}
-      selected=${at} onSelect=${row => setSelected(rows[row].id)} onOpen=${open} empty=${empty}/>
+      head=${HEAD} row=${row => cells(rows[row], now)} rowKey=${row => rows[row].number} rowClass=${row => (rows[row].state === 'ended' ? 'ended' : '')}
+      selected=${at} onSelect=${row => setSelected(rows[row].number)} onOpen=${open} empty=${empty}/>
     <${Details} row=${rows[at]}/>
   </section>`
 }

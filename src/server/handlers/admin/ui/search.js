@@ -12,20 +12,23 @@ export function expressionOf(query) {
   return query ? new RegExp(query.replace(/[\\^$.*+?()[\]{}|/-]/g, String.raw`\$&`), 'gi') : null
 }
 
-/** Calls `found(row, part, hits)` for each text with hits; part 0 is the engine's frame, the client's are counted from 1. */
-function searchRow(row, expression, found) {
+/** Calls `found(part, hits)` for each text with hits; part 0 is the engine's frame, the client's are counted from 1. */
+function searchRow(row, shown, expression, found) {
   const look = (frame, part) => {
-    const hits = frame?.text.match(expression)?.length ?? 0
+    const hits = frame ? shown(frame).match(expression)?.length ?? 0 : 0
     if (hits) found(part, hits)
   }
   look(row.engine, 0)
   row.client.forEach((frame, at) => look(frame, at + 1))
 }
 
-/** Hits of a query: `hits` as [row, part, number within the part], their total, and `isOver` once all rows were searched. */
-export function useSearch(rows, query) {
+/**
+ * Hits of a query in the texts of frames as they are shown: `hits` as [row, part, number within the part], their total, and `isOver`
+ * once all rows were searched. `shown` gives the text of a frame.
+ */
+export function useSearch(rows, shown, query) {
   const expression = useMemo(() => expressionOf(query), [query])
-  const [state, setState] = useState({ expression: null, hits: [], total: 0, isOver: true })
+  const [state, setState] = useState({ expression: null, shown: null, hits: [], total: 0, isOver: true })
   useEffect(() => {
     if (!expression) return
     const hits = []
@@ -36,21 +39,21 @@ export function useSearch(rows, query) {
       const until = performance.now() + SLICE
       while (at < rows.length && performance.now() < until) {
         const row = at
-        searchRow(rows[row], expression, (part, more) => {
+        searchRow(rows[row], shown, expression, (part, more) => {
           total += more
           for (let number = 0; number < more && hits.length < KEPT; number += 1) hits.push([row, part, number])
         })
         at += 1
       }
       const isOver = at >= rows.length
-      setState({ expression, hits, total, isOver })
+      setState({ expression, shown, hits, total, isOver })
       if (!isOver) timer = setTimeout(slice, 4)
     }
     timer = setTimeout(slice, 120)
     return () => clearTimeout(timer)
-  }, [rows, expression])
-  // Until the first slice is done, the state is that of the query before.
-  return state.expression === expression ? state : { expression, hits: [], total: 0, isOver: expression === null }
+  }, [rows, shown, expression])
+  // Until the first slice is done, the state is that of the query, or the form, before.
+  return state.expression === expression && state.shown === shown ? state : { expression, hits: [], total: 0, isOver: expression === null }
 }
 
 /** The first hit at or after a row, or before it; the numbers wrap around. */
