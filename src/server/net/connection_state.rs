@@ -116,8 +116,13 @@ impl ConnectionState {
 
     /// Notes that the connection is idle from now on.
     pub(in crate::server) fn mark_idle(&self) {
-        let since = u64::try_from(self.0.born.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-        self.0.idle.store(since + 1, Ordering::Relaxed);
+        self.mark_idle_in(Duration::ZERO);
+    }
+
+    /// Notes that the connection counts as idle after this time, unless it is used before.
+    fn mark_idle_in(&self, time: Duration) {
+        let then = u64::try_from((self.0.born.elapsed() + time).as_millis()).unwrap_or(u64::MAX - 1);
+        self.0.idle.store(then + 1, Ordering::Relaxed);
     }
 
     /// Returns the time since which the connection has been idle; `None` if it is in use or evicted already.
@@ -156,6 +161,12 @@ impl ActiveRequest {
         state.mark_used();
         state.set(Stage::Reading);
         Self(state.clone())
+    }
+
+    /// Notes that the client has taken a part of the answer. Without another within this time its connection counts as
+    /// idle: it may never take the rest.
+    pub(in crate::server) fn took(&self, time: Duration) {
+        self.0.mark_idle_in(time);
     }
 
     /// Notes that no more is read for this request.

@@ -6,6 +6,7 @@ use crate::sim::{
     World, until, within,
 };
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -548,9 +549,8 @@ async fn fault_c41_idle_connections_of_operators_make_room() {
     world.end().await;
 }
 
-/// An answer of the admin listener that is being written does not make room.
-#[tokio::test]
-async fn fault_c41_an_answer_to_an_operator_does_not_make_room() {
+/// Starts a samewire with a captured exchange `large`. Returns it, and the length of the exchange's archive.
+async fn with_large_exchange() -> (World, usize) {
     let setup = Setup::new().config("[capture]\nenabled = true\n");
     let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
     let prompt = "x".repeat(2 << 20);
@@ -560,12 +560,37 @@ async fn fault_c41_an_answer_to_an_operator_does_not_make_room() {
     wait_for(&world.samewire, "/captures/large", 200).await;
     let length = world.samewire.admin("/captures/large").await.body.len();
     assert!(length > 4 << 20, "{length}");
-    let admin = world.samewire.admin;
+    (world, length)
+}
+
+/// Asks for the archive of `large`, of which the kernel takes little.
+async fn ask_for_large(admin: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     let mut reader = socket.connect(admin).await.unwrap();
     let head = format!("GET /captures/large HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
     reader.write_all(head.as_bytes()).await.unwrap();
+    reader
+}
+
+/// An answer of which nothing is taken makes room on the admin listener.
+#[tokio::test]
+async fn fault_c41_operators_who_do_not_read_make_room() {
+    let (world, _) = with_large_exchange().await;
+    let mut open = Vec::new();
+    for _ in 0..64 {
+        open.push(ask_for_large(world.samewire.admin).await);
+    }
+    assert_eq!(world.samewire.admin("/livez").await.head.status, 200);
+    world.end().await;
+}
+
+/// An answer of the admin listener that is being written does not make room.
+#[tokio::test]
+async fn fault_c41_an_answer_to_an_operator_does_not_make_room() {
+    let (world, length) = with_large_exchange().await;
+    let admin = world.samewire.admin;
+    let mut reader = ask_for_large(admin).await;
     let mut first = [0; 1024];
     reader.read_exact(&mut first).await.unwrap();
     let mut silent = Vec::new();

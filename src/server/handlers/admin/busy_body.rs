@@ -1,4 +1,4 @@
-//! Body of an answer of the admin listener, which keeps its connection in use until it has been written.
+//! Body of an answer of the admin listener, which keeps its connection in use while the client takes it.
 //!
 //! Takes: a body. Gives: the same bytes in small pieces, since the HTTP library lets go of a body once it has its last
 //! piece, written or not. Never: copies a byte.
@@ -9,21 +9,24 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 /// Limit on the bytes of a piece.
 const PIECE: usize = 64 << 10;
+/// Time after a piece from which the connection may make room for another: a client that reads asks for the next one.
+const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Body with the request that it answers.
 pub(super) struct BusyBody {
     body: Body,
     /// Bytes of the last piece of `body` that have not been passed on.
     rest: Bytes,
-    _active: ActiveRequest,
+    active: ActiveRequest,
 }
 
 impl BusyBody {
     pub(super) fn new(body: Body, active: ActiveRequest) -> Self {
-        Self { body, rest: Bytes::new(), _active: active }
+        Self { body, rest: Bytes::new(), active }
     }
 }
 
@@ -44,6 +47,7 @@ impl HttpBody for BusyBody {
                 other => return Poll::Ready(other),
             }
         }
+        self.active.took(TAKEN_WITHIN);
         let length = self.rest.len().min(PIECE);
         Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
     }
