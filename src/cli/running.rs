@@ -2,6 +2,7 @@
 
 use super::CommandFailure;
 use crate::config::Overrides;
+use crate::error::innermost_cause;
 use crate::tls::trusting_nobody;
 use clap::Args;
 use std::net::SocketAddr;
@@ -67,9 +68,4 @@ impl Admin {
         let cause = innermost_cause(error);
         CommandFailure::environment(format_args!("no samewire serves operators on {}: {cause}", self.address))
     }
-}
-
-/// Returns the message of the innermost cause, such as a refused connection.
-fn innermost_cause(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), innermost_cause)
 }

@@ -453,8 +453,8 @@ impl Config {
 
     fn of(merged: Merged, overrides: &[&Overrides]) -> Result<Self, Mistakes> {
         let (file, origins, mut mistakes) = merged.finish();
-        let headers = overrides.iter().find_map(|layer| layer.trace.headers.as_ref());
-        let trace = TraceConfig::resolve(&file.trace, headers, &mut mistakes);
+        let variables = overrides.iter().map(|layer| &layer.trace);
+        let trace = TraceConfig::resolve(&file.trace, variables, &mut mistakes);
         let config = Self::meant(file, trace, &origins, mistakes);
         config.map_err(|mistakes| mistakes.located(&origins)).map(|config| Self { origins, ..config })
     }

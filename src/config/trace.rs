@@ -46,7 +46,16 @@ pub struct TraceVariables {
     pub headers: Option<Hidden>,
 }
 
+/// Variable with the URL of traces alone, which is used as it is.
+const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+
 impl TraceVariables {
+    /// Returns the URL that OpenTelemetry has used as it is, if there is one.
+    fn exact(&self) -> Option<&str> {
+        let (name, endpoint) = self.endpoint.as_ref()?;
+        (name == TRACES_ENDPOINT).then_some(endpoint)
+    }
+
     pub(super) fn read(variable: impl Fn(&str) -> Option<String>, mistakes: &mut Mistakes) -> Self {
         let off = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
             || variable("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none");
@@ -84,11 +93,13 @@ pub struct TraceConfig {
 
 impl TraceConfig {
     /// Checks the settings. Returns `None` if no collector is configured, or if there is a mistake.
-    pub(super) fn resolve(
+    pub(super) fn resolve<'v>(
         file: &Trace,
-        headers: Option<&Hidden>,
+        variables: impl Iterator<Item = &'v TraceVariables> + Clone,
         mistakes: &mut Mistakes,
     ) -> Option<Arc<Self>> {
+        let headers = variables.clone().find_map(|variables| variables.headers.as_ref());
+        let is_exact = variables.filter_map(TraceVariables::exact).any(|exact| *exact == *file.endpoint);
         if !(0.0..=1.0).contains(&file.sample) {
             mistakes.add("trace.sample", "must be a number from 0 to 1");
         }
@@ -103,15 +114,16 @@ impl TraceConfig {
         if !cfg!(feature = "otlp") {
             return mistakes.add_none("trace.endpoint", "this build exports no traces (cargo feature otlp)");
         }
-        let url = url(&file.endpoint).map_err(|why| mistakes.add("trace.endpoint", why)).ok()?;
+        let url = url(&file.endpoint, is_exact).map_err(|why| mistakes.add("trace.endpoint", why)).ok()?;
         // Precedence as everywhere: the environment overrides the file.
         let headers = if of_variable.is_empty() { of_file } else { of_variable };
         Some(Arc::new(Self { url, headers, sample: file.sample, timeout: *file.timeout }))
     }
 }
 
-/// Returns the collector's URL with its path. Fails for anything but a plain http address.
-fn url(endpoint: &str) -> Result<String, &'static str> {
+/// Returns the collector's URL with its path, which is appended unless the URL has it; `is_exact`: or has any other.
+/// Fails for anything but a plain http address.
+fn url(endpoint: &str, is_exact: bool) -> Result<String, &'static str> {
     const EXAMPLE: &str = "must be an address such as http://127.0.0.1:4318";
     let uri: Uri = endpoint.parse().map_err(|_| EXAMPLE)?;
     let authority = uri.authority().filter(|authority| !authority.host().is_empty()).ok_or(EXAMPLE)?;
@@ -127,6 +139,9 @@ fn url(endpoint: &str) -> Result<String, &'static str> {
     }
     if uri.query().is_some() {
         return Err(EXAMPLE);
+    }
+    if is_exact && uri.path() != "/" {
+        return Ok(format!("http://{authority}{}", uri.path()));
     }
     let path = uri.path().trim_end_matches('/');
     let more = if path.ends_with(PATH) { "" } else { PATH };
@@ -180,12 +195,20 @@ mod tests {
             ("http://collector:4318/v1/traces", "http://collector:4318/v1/traces"),
             ("http://[::1]:4318/v1/traces/", "http://[::1]:4318/v1/traces"),
         ] {
-            assert_eq!(url(endpoint).as_deref(), Ok(expected));
+            assert_eq!(url(endpoint, false).as_deref(), Ok(expected));
+        }
+        // OpenTelemetry has the URL for traces used as it is. One that is a host alone means the usual path.
+        for (endpoint, expected) in [
+            ("http://collector/ingest/otel", "http://collector/ingest/otel"),
+            ("http://collector/v1/traces/", "http://collector/v1/traces/"),
+            ("http://collector:4318", "http://collector:4318/v1/traces"),
+        ] {
+            assert_eq!(url(endpoint, true).as_deref(), Ok(expected));
         }
         for wrong in
             ["", "x", "collector:4318", "https://a", "http://u:p@a", "http://a?b", "ftp://a", "http://"]
         {
-            assert!(url(wrong).is_err(), "{wrong}");
+            assert!(url(wrong, false).is_err(), "{wrong}");
         }
     }
 

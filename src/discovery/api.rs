@@ -5,6 +5,7 @@
 
 use super::slices::{Broken, Version};
 use crate::config::DiscoveryFile;
+use crate::error::innermost_cause;
 use crate::tls::{client_config, roots, trusting_nobody};
 use bytes::{Buf, Bytes, BytesMut};
 use http::StatusCode;
@@ -177,11 +178,6 @@ fn credential(path: &Path) -> Result<String, String> {
 
 fn unreachable(error: reqwest::Error) -> Broken {
     Broken::Error(innermost_cause(&error))
-}
-
-/// Returns the message of the innermost cause, such as a refused connection.
-fn innermost_cause(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), innermost_cause)
 }
 
 #[cfg(test)]

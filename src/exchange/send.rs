@@ -3,6 +3,7 @@
 use super::secrets::Secrets;
 use super::{Ended, Exchange, Request, Target};
 use crate::capture::Piece;
+use crate::error::innermost_cause;
 use crate::tls::{client_config, roots, trusting_nobody};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
@@ -218,11 +219,6 @@ fn told(cause: &str) -> String {
         }
         () => cause.to_owned(),
     }
-}
-
-/// Returns the message of the innermost cause, such as a refused connection.
-fn innermost_cause(error: &dyn Error) -> String {
-    error.source().map_or_else(|| error.to_string(), innermost_cause)
 }
 
 #[cfg(test)]

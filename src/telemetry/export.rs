@@ -3,7 +3,9 @@
 use super::spans;
 use super::trace::{self, FinishedRequest};
 use crate::config::TraceConfig;
+use crate::error::innermost_cause;
 use crate::tls::trusting_nobody;
+use crate::visible::excerpt;
 use http::header::CONTENT_TYPE;
 use parking_lot::Mutex;
 use reqwest::Client;
@@ -20,6 +22,10 @@ const WAITING: usize = 2048;
 const BATCH: usize = 512;
 /// Time to collect more requests before a post.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Bytes of a collector's answer after which no more of it is read.
+const ANSWER: usize = 8 << 10;
+/// Most characters of a collector's reason in the log.
+const REASON: usize = 200;
 /// Time limit of the last posts at shutdown.
 const LAST: Duration = Duration::from_millis(800);
 /// Time that shutdown waits for the exporter thread.
@@ -123,15 +129,13 @@ struct Post {
 impl Post {
     async fn send(&mut self, batch: &[FinishedRequest]) {
         let count = batch.iter().map(|told| told.spans()).sum();
-        let why = match self.post(spans::encoded(batch)).await {
-            Ok(status) if status.is_success() => None,
-            Ok(status) => Some(format!("it answers {}", status.as_u16())),
-            Err(error) => Some(error.without_url().to_string()),
+        let (lost, why) = match self.post(spans::encoded(batch)).await {
+            Ok(None) => (0, None),
+            Ok(Some((rejected, why))) => (rejected.min(count), Some(why)),
+            Err(why) => (count, Some(why)),
         };
-        match &why {
-            None => trace::EXPORTED.add(count),
-            Some(_) => trace::DROPPED.add(count),
-        };
+        trace::EXPORTED.add(count - lost);
+        trace::DROPPED.add(lost);
         match (&why, std::mem::replace(&mut self.fails, why.is_some())) {
             (Some(why), false) => tracing::warn!(why, "the collector takes no traces; they are dropped"),
             (None, true) => tracing::info!("the collector takes traces again"),
@@ -139,11 +143,28 @@ impl Post {
         }
     }
 
-    async fn post(&self, body: Vec<u8>) -> reqwest::Result<reqwest::StatusCode> {
+    /// Posts spans. Returns how many of them the collector rejects, if it rejects some, and its reason.
+    async fn post(&self, body: Vec<u8>) -> Result<Option<(i64, String)>, String> {
         let mut request = self.client.post(&self.config.url).header(CONTENT_TYPE, "application/x-protobuf");
         for (name, value) in &self.config.headers {
             request = request.header(name, value.value());
         }
-        request.body(body).send().await.map(|response| response.status())
+        let why = |error: reqwest::Error| match error.is_timeout() {
+            true => format!("no answer within {} s", self.config.timeout.as_secs_f64()),
+            false => innermost_cause(&error),
+        };
+        let mut response = request.body(body).send().await.map_err(why)?;
+        if !response.status().is_success() {
+            return Err(format!("it answers {}", response.status().as_u16()));
+        }
+        let mut answer = Vec::new();
+        while answer.len() < ANSWER
+            && let Some(piece) = response.chunk().await.map_err(why)?
+        {
+            answer.extend_from_slice(&piece);
+        }
+        let rejected = spans::rejected(&answer);
+        Ok(rejected
+            .map(|(count, why)| (count, format!("it rejects {count} spans: {}", excerpt(&why, REASON)))))
     }
 }

@@ -24,6 +24,27 @@ struct Export {
     resources: Vec<ResourceSpans>,
 }
 
+/// Answer of a collector.
+#[derive(Clone, PartialEq, Message)]
+struct Exported {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<PartialSuccess>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected_spans: i64,
+    #[prost(string, tag = "2")]
+    error_message: String,
+}
+
+/// Returns how many spans a collector rejects by its answer, and its reason; `None` if it rejects none.
+pub(super) fn rejected(answer: &[u8]) -> Option<(i64, String)> {
+    let PartialSuccess { rejected_spans, error_message } = Exported::decode(answer).ok()?.partial_success?;
+    (rejected_spans > 0).then_some((rejected_spans, error_message))
+}
+
 #[derive(Clone, PartialEq, Message)]
 struct ResourceSpans {
     #[prost(message, optional, tag = "1")]

@@ -208,15 +208,22 @@ async fn the_environment_names_the_collector_and_its_key() {
         .config(nowhere)
         .environment("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.0.url())
         .environment("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20CANARY-VARIABLE");
-    for (n, (setup, key, tenant)) in
-        [(by_file, "Bearer CANARY-FILE", Some("a b")), (by_environment, "Bearer CANARY-VARIABLE", None)]
-            .into_iter()
-            .enumerate()
+    // OpenTelemetry has the URL for traces alone used as it is.
+    let exact = Setup::new()
+        .environment("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &format!("{}/ingest/otel", collector.0.url()));
+    for (n, (setup, key, tenant, path)) in [
+        (by_file, Some("Bearer CANARY-FILE"), Some("a b"), "/v1/traces"),
+        (by_environment, Some("Bearer CANARY-VARIABLE"), None, "/v1/traces"),
+        (exact, None, None, "/ingest/otel"),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
         world.ask(&Request::stream("")).await;
         let posts = collector.0.wait_attempts(n + 1).await;
-        assert_eq!((posts[n].header("authorization"), posts[n].header("x-tenant")), (Some(key), tenant));
+        assert_eq!((posts[n].header("authorization"), posts[n].header("x-tenant")), (key, tenant));
+        assert_eq!(posts[n].target, path);
         world.end().await;
     }
     let _ = std::fs::remove_file(&file);
@@ -410,6 +417,19 @@ async fn fault_o22_a_collector_that_does_not_take_them_stops_nobody() {
         until("it is said once", PATIENCE, is_said).await;
     });
     futures::future::join_all(played).await;
+}
+
+/// A collector that takes a post may still reject spans of it, and says so in its answer.
+#[tokio::test]
+async fn spans_that_a_collector_rejects_are_dropped_ones() {
+    // `ExportTraceServiceResponse`: two spans rejected, with a reason.
+    let answer = "\n\x0b\x08\x02\x12\x07no room";
+    let collector = Collector::script(Script::new().whole("200 OK", "application/x-protobuf", answer)).await;
+    let (_engine, samewire) = traced(&collector.config()).await;
+    ask(&samewire, 2).await;
+    assert_eq!(dropped(&samewire, 1).await, 2);
+    let is_said = || samewire.count_logged("it rejects 2 spans: no room") == 1;
+    until("it is said", PATIENCE, is_said).await;
 }
 
 /// A collector keeps its first post waiting for longer than the test lasts, until no more spans have room.
