@@ -1,9 +1,10 @@
 //! `samewire diff --ask`: the same request to two servers, and their answers.
 
 use super::super::target::TargetFlags;
-use super::super::{CommandFailure, ENVIRONMENT};
+use super::super::{CommandFailure, ENVIRONMENT, print_error};
 use crate::diff::{Answer, Form, Head};
 use crate::exchange::{Bounds, Ended, Exchange, Failure, Request, Sender};
+use crate::visible::visible;
 use bytes::Bytes;
 use clap::Args;
 use http::{HeaderMap, Method};
@@ -60,6 +61,9 @@ impl Servers {
         let (a, b) = runtime.block_on(both);
         let answer = |exchange: Result<Exchange, Failure>, url: &str| {
             let exchange = exchange.map_err(CommandFailure::environment)?;
+            if exchange.ended != Ended::Clean {
+                print_error(format_args!("{}: {}.", visible(url), exchange.ended.words()));
+            }
             answer(exchange).map_err(|why| CommandFailure(ENVIRONMENT, format!("{url}: {why}")))
         };
         let [first, second] = urls;
