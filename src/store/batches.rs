@@ -323,6 +323,12 @@ impl BatchStep {
         [(&batch.output, &*self.output), (&batch.errors, &*self.errors)]
     }
 
+    /// Returns the status that the batch gets by this step: an end after a request to cancel it is its cancellation.
+    pub(super) fn status_of(&self, batch: &Batch) -> BatchStatus {
+        let is_cancelled = self.status.is_terminal() && batch.cancel > 0;
+        if is_cancelled { BatchStatus::Cancelled } else { self.status }
+    }
+
     /// Checks that this is the next step of a batch. Returns false if it was stored before.
     pub(super) fn follows(&self, batch: &Batch, term: u64) -> Result<bool, Error> {
         if batch.term != term {

@@ -406,11 +406,11 @@ operations! {
     read chunks(key: Key, from: u64, limit: usize) -> Vec<Chunk>;
     /// Returns the chunk with the line of this number; `None` behind the last one.
     read chunk_with_line(key: Key, line: u64) -> Option<Chunk>;
-    /// Removes a part of what has expired or was deleted of files and batches. Returns the number of rows; the
-    /// caller repeats the call until that is 0.
+    /// Removes a part of what has expired or was deleted of files and batches, except the inputs of batches that have
+    /// not ended. Returns the number of rows; the caller repeats the call until that is 0.
     write sweep_files(now: Millis) -> u64;
     /// Stores a new batch, and keeps its input file for as long as it may need it. Fails with `NotFound` if there
-    /// is no such file, and with `Full` if the tenant has `most` batches that have not ended.
+    /// is no such file, and with `TooMany` if the tenant has `most` batches that have not ended.
     write create_batch(new: NewBatch, most: u64, now: Millis) -> ();
     /// Returns a batch.
     read batch(key: Key, now: Millis) -> Batch;
@@ -425,6 +425,7 @@ operations! {
     /// Gives up a batch, so that another owner can take it at once.
     write release_batch(key: Key, term: u64) -> ();
     /// Stores results and progress of a batch in one transaction. Repeating the same step has no effect. Fails with
-    /// `Full` at a limit of the files, and with `Fenced` if the batch has another owner.
-    write advance_batch(key: Key, term: u64, step: BatchStep, limits: FileLimits, now: Millis) -> ();
+    /// `Full` at a limit of the files, and with `Fenced` if the batch has another owner. Returns the status of the
+    /// batch, which ends as cancelled if that was requested before.
+    write advance_batch(key: Key, term: u64, step: BatchStep, limits: FileLimits, now: Millis) -> BatchStatus;
 }

@@ -420,6 +420,8 @@ pub enum Error {
     NoCursor,
     /// Limit is reached and no record may be evicted, or the disk is full.
     Full,
+    /// Tenant has as many unfinished batches as it may have.
+    TooMany,
     /// Conversation to which a response was to be added is missing, or has no room for it.
     NoConversation,
     /// Database is locked, unreachable, corrupt, or written by a newer samewire. The text is for logs, and may name
@@ -455,6 +457,7 @@ impl fmt::Display for Error {
             Self::NotFound => f.write_str("the store has no such record"),
             Self::NoCursor => f.write_str("`after` names no item of the list"),
             Self::Full => f.write_str("the store is full"),
+            Self::TooMany => f.write_str("the tenant has as many unfinished batches as it may have"),
             Self::NoConversation => f.write_str("the conversation is not there, or has no room"),
             Self::Unavailable(why) => write!(f, "the store is unavailable: {why}"),
             Self::Slow => f.write_str("the store did not answer in time"),

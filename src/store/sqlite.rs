@@ -355,6 +355,7 @@ impl Session {
 
 impl Sql for Session {
     const LOCK: &'static str = "";
+    const LOCK_FREE: &'static str = "";
 
     fn caps(&self) -> &Caps {
         &self.caps

@@ -17,7 +17,9 @@ in_each_place!(
     files_have_limits_and_make_room_when_they_go,
     lists_have_pages,
     a_batch_has_one_owner_at_a_time,
-    a_step_is_stored_once
+    a_step_is_stored_once,
+    a_cancelled_batch_does_not_complete,
+    the_input_of_a_batch_stays
 );
 
 fn key(id: &str) -> Key {
@@ -134,7 +136,7 @@ async fn lists_have_pages(store: &Store) {
 async fn a_batch_has_one_owner_at_a_time(store: &Store) {
     assert_eq!(store.create_batch(batch("one"), 2, NOW).await, Err(Error::NotFound), "there is no input");
     file(store, &key("file-in"), "a\nb\n").await.unwrap();
-    for (id, made) in [("one", Ok(())), ("two", Ok(())), ("three", Err(Error::Full))] {
+    for (id, made) in [("one", Ok(())), ("two", Ok(())), ("three", Err(Error::TooMany))] {
         assert_eq!(store.create_batch(batch(id), 2, NOW).await, made);
     }
     assert_eq!(store.delete_file(key("file-in"), NOW).await, Err(Error::Conflict), "a batch reads it");
@@ -194,6 +196,57 @@ async fn a_step_is_stored_once(store: &Store) {
     assert_eq!(store.renew_batches("a".into(), NOW).await, Ok(Vec::new()));
     store.delete_file(key("file-in"), NOW).await.unwrap();
     assert_eq!(store.batch(key("one"), NOW + WINDOW).await, Err(Error::NotFound), "it has expired");
+}
+
+/// Another replica's cancellation comes between the last line and the end.
+async fn a_cancelled_batch_does_not_complete(store: &Store) {
+    file(store, &key("file-in"), "a\nb\n").await.unwrap();
+    for (id, end) in
+        [("one", BatchStatus::Completed), ("two", BatchStatus::Failed), ("three", BatchStatus::Expired)]
+    {
+        store.create_batch(batch(id), 9, NOW).await.unwrap();
+        store.claim_batches("a".into(), 1, NOW).await.unwrap();
+        assert_eq!(store.cancel_batch(key(id), NOW + 5).await.unwrap().status, BatchStatus::Validating);
+        for again in 0..2 {
+            let stored = store.advance_batch(key(id), 1, step(1, end, 2, "[]\n"), LIMITS, NOW).await;
+            assert_eq!(stored, Ok(BatchStatus::Cancelled), "{id} {again}");
+        }
+        let found = store.batch(key(id), NOW).await.unwrap();
+        assert_eq!((found.status, found.cancel), (BatchStatus::Cancelled, NOW + 5));
+        assert!(store.file(key(&format!("{id}-out")), NOW).await.is_ok(), "it keeps its results");
+    }
+    store.create_batch(batch("four"), 9, NOW).await.unwrap();
+    store.claim_batches("a".into(), 1, NOW).await.unwrap();
+    let end = step(1, BatchStatus::Completed, 2, "");
+    assert_eq!(store.advance_batch(key("four"), 1, end, LIMITS, NOW).await, Ok(BatchStatus::Completed));
+    let late = store.cancel_batch(key("four"), NOW).await.unwrap();
+    assert_eq!((late.status, late.cancel), (BatchStatus::Completed, 0), "it had ended");
+}
+
+/// Nobody ran the batch until long after its window.
+async fn the_input_of_a_batch_stays(store: &Store) {
+    let late = NOW + 10 * WINDOW;
+    file(store, &key("file-in"), "a\nb\n").await.unwrap();
+    file(store, &key("file-2"), "a\n").await.unwrap();
+    store.create_batch(batch("one"), 9, NOW).await.unwrap();
+    while store.sweep_files(late).await.unwrap() > 0 {}
+    assert_eq!(content(store, key("file-in")).await, "a\nb\n");
+    assert_eq!(content(store, key("file-2")).await, "", "no batch reads it");
+    store.claim_batches("a".into(), 1, late).await.unwrap();
+    let end = BatchStep { gone: late + 1, ..step(1, BatchStatus::Expired, 2, "") };
+    store.advance_batch(key("one"), 1, end, LIMITS, late).await.unwrap();
+    while store.sweep_files(late).await.unwrap() > 0 {}
+    assert_eq!(content(store, key("file-in")).await, "");
+}
+
+#[tokio::test]
+async fn fault_o33_a_batch_that_is_being_cancelled_does_not_complete() {
+    a_cancelled_batch_does_not_complete(&places::postgres().await.open(ROOMY).await).await;
+}
+
+#[tokio::test]
+async fn fault_o32_the_input_of_a_batch_stays_until_its_end() {
+    the_input_of_a_batch_stays(&places::postgres().await.open(ROOMY).await).await;
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ mod seeded;
 
 mod batches;
 mod caps;
+mod contention;
 mod conversations;
 mod counters;
 mod database;

@@ -56,7 +56,7 @@ impl RequestContext {
             Err(Error::NotFound) => {
                 Err(invalid("input_file_id", "there is no such file with the purpose batch"))
             }
-            Err(Error::Full) => {
+            Err(Error::TooMany) => {
                 let message = format!("There may be {most} batches that have not ended.");
                 Err(Failure::from(Fault::RateLimit).with_message(message))
             }

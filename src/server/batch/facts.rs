@@ -144,7 +144,8 @@ pub(super) fn object(batch: &Batch) -> String {
         created_at: seconds(batch.created),
         in_progress_at: facts.in_progress_at,
         expires_at: seconds(batch.expires),
-        finalizing_at: facts.finalizing_at,
+        // A batch that was cancelled in its last moment was about to complete.
+        finalizing_at: facts.finalizing_at.filter(|_| batch.status != BatchStatus::Cancelled),
         completed_at: ended_as(BatchStatus::Completed),
         failed_at: ended_as(BatchStatus::Failed),
         expired_at: ended_as(BatchStatus::Expired),

@@ -19,7 +19,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -96,17 +96,17 @@ impl BatchRun {
     pub(super) async fn run(mut self) {
         let begun = Instant::now();
         let ended = match self.run_to_its_end().await {
-            Ok(status) => self.end(status).await.map(|()| status),
-            Err(Stop::Cancelled) => self.end(BatchStatus::Cancelled).await.map(|()| BatchStatus::Cancelled),
-            Err(Stop::Expired) => self.expire().await.map(|()| BatchStatus::Expired),
+            Ok(status) => self.end(status).await,
+            Err(Stop::Cancelled) => self.end(BatchStatus::Cancelled).await,
+            Err(Stop::Expired) => self.expire().await,
             Err(stop) => Err(stop),
         };
         let (id, counts) = (Arc::clone(&self.batch.key.id), self.facts.counts);
         let batch = &*id;
         let (total, completed, failed) = (counts.total, counts.completed, counts.failed);
         match ended {
-            Ok(status) => {
-                let (status, seconds) = (status.name(), begun.elapsed().as_secs());
+            Ok(()) => {
+                let (status, seconds) = (self.batch.status.name(), begun.elapsed().as_secs());
                 tracing::info!(batch, status, total, completed, failed, seconds, "a batch has ended");
             }
             Err(Stop::Draining) => {
@@ -250,16 +250,37 @@ impl BatchRun {
             }
             let is_late = self.since.is_some_and(|since| since.elapsed() >= STORED.1);
             if is_late || self.output.text.len() + self.errors.text.len() >= STORED.0 {
-                self.save(BatchStatus::InProgress).await?;
+                self.save_beside(&mut lines).await?;
             }
             tokio::select! {
-                Some(end) = lines.running.next() => match end {
-                    LineEnd::Result(outcome) => self.note(outcome),
-                    LineEnd::Again(line) => lines.queue.push(line),
-                },
+                Some(end) = lines.running.next() => self.take(end, &mut lines),
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
+    }
+
+    fn take(&mut self, end: LineEnd, lines: &mut ActiveLines) {
+        match end {
+            LineEnd::Result(outcome) => self.note(outcome),
+            LineEnd::Again(line) => lines.queue.push(line),
+        }
+    }
+
+    /// Stores results and progress while the lines under way go on: those that end meanwhile leave their slots to other
+    /// batches, however long the store takes.
+    async fn save_beside(&mut self, lines: &mut ActiveLines) -> Result<bool, Stop> {
+        let mut ends = Vec::new();
+        let saved = {
+            let mut save = pin!(self.save(BatchStatus::InProgress));
+            loop {
+                tokio::select! {
+                    saved = &mut save => break saved,
+                    Some(end) = lines.running.next() => ends.push(end),
+                }
+            }
+        };
+        ends.into_iter().for_each(|end| self.take(end, lines));
+        saved
     }
 
     /// Begins as many lines as may run now. Batches share the slots of this process evenly.
@@ -374,11 +395,11 @@ impl BatchRun {
             files_gone: now.saturating_add(files_kept),
         };
         let mut is_kept = true;
-        loop {
+        let stored = loop {
             let (key, term, limits) = (self.batch.key.clone(), self.batch.term, settings.file_limits());
             let saved = self.store.advance_batch(key, term, step.clone(), limits, self.now()).await;
             match saved {
-                Ok(()) => break,
+                Ok(status) => break status,
                 Err(Error::Fenced | Error::NotFound | Error::Conflict) => return Err(Stop::Lost),
                 Err(error) => {
                     tracing::warn!(batch = &*self.batch.key.id, %error, "results of a batch are not stored yet");
@@ -400,9 +421,9 @@ impl BatchRun {
                 return Err(Stop::Draining);
             }
             tokio::time::sleep(RETRY).await;
-        }
+        };
         self.version = step.version;
-        (self.batch.status, self.batch.facts) = (status, step.facts);
+        (self.batch.status, self.batch.facts) = (stored, step.facts);
         self.since = None;
         Ok(is_kept)
     }

@@ -55,6 +55,7 @@ impl RequestContext {
             longest: self.app.config.limits.max_body_bytes,
             context: self,
             pending: BytesMut::new(),
+            searched: 0,
             place: 0,
             lines: 0,
             bytes: 0,
@@ -109,6 +110,8 @@ struct Upload<'c> {
     /// Most bytes of a line.
     longest: usize,
     pending: BytesMut,
+    /// Number of the pending bytes that have no line end.
+    searched: usize,
     place: u64,
     lines: u64,
     bytes: u64,
@@ -205,7 +208,11 @@ impl Upload<'_> {
                 if self.pending.len() < CHUNK {
                     return Ok(());
                 }
-                match memchr::memrchr(b'\n', &self.pending) {
+                // A line that comes in many small pieces is searched once.
+                let fresh = self.pending.get(self.searched..).unwrap_or_default();
+                let end = memchr::memrchr(b'\n', fresh).map(|end| self.searched + end);
+                self.searched = self.pending.len() - end.map_or(0, |end| end + 1);
+                match end {
                     Some(end) => self.store_chunk(end + 1).await,
                     None if self.pending.len() > self.longest + FIELD => {
                         let message =

@@ -2,11 +2,11 @@
 
 use super::Memory;
 use crate::store::batches::{
-    ABANDONED, Batch, BatchStep, Chunk, FileLimits, FilePurpose, FileState, FileUse, Lines, ListRequest,
-    NewBatch, NewFile, OwnedBatch, StoredFile,
+    ABANDONED, Batch, BatchStatus, BatchStep, Chunk, FileLimits, FilePurpose, FileState, FileUse, Lines,
+    ListRequest, NewBatch, NewFile, OwnedBatch, StoredFile,
 };
 use crate::store::record::{Error, Key, Millis};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// Tables of the files and batches.
@@ -190,7 +190,11 @@ impl Memory {
 
     pub(in crate::store) fn sweep_files(&mut self, now: &Millis) -> Result<u64, Error> {
         let before = self.batches.files.len() + self.batches.batches.len();
-        self.batches.files.retain(|_, row| row.file.expires > *now);
+        let open = self.batches.batches.values().filter(|row| !row.batch.status.is_terminal());
+        let inputs: HashSet<Key> = open
+            .map(|row| Key { tenant: row.batch.key.tenant.clone(), id: row.batch.input.clone() })
+            .collect();
+        self.batches.files.retain(|key, row| row.file.expires > *now || inputs.contains(key));
         self.batches.batches.retain(|_, row| row.gone > *now);
         Ok((before - self.batches.files.len() - self.batches.batches.len()) as u64)
     }
@@ -208,7 +212,7 @@ impl Memory {
         let is_input = |row: &&mut FileRow| row.is_seen(*now) && row.file.purpose == FilePurpose::Batch;
         let file = self.batches.files.get_mut(&input).filter(is_input).ok_or(Error::NotFound)?;
         if open >= *most {
-            return Err(Error::Full);
+            return Err(Error::TooMany);
         }
         if self.batches.batches.contains_key(&new.key) {
             return Err(Error::Conflict);
@@ -297,31 +301,33 @@ impl Memory {
         step: &BatchStep,
         limits: &FileLimits,
         now: &Millis,
-    ) -> Result<(), Error> {
+    ) -> Result<BatchStatus, Error> {
         let found = self.batch_row(key, *now)?.batch.clone();
         if !step.follows(&found, *term)? {
-            return Ok(());
+            return Ok(found.status);
         }
+        let status = step.status_of(&found);
         let results = step.results(&found);
         let bytes = results.iter().map(|(_, lines)| lines.text.len() as u64).sum();
         limits.check(&FileUse { tenant_files: 0, ..self.file_use(&key.tenant) }, 0, bytes)?;
         for (id, lines) in results {
             self.append_results(Key { tenant: key.tenant.clone(), id: id.clone() }, lines, *now);
         }
-        let is_over = step.status.is_terminal();
+        let is_over = status.is_terminal();
         let gone = if is_over { step.gone } else { Millis::MAX };
         for id in [&found.output, &found.errors].into_iter().filter(|_| is_over) {
             let key = Key { tenant: key.tenant.clone(), id: id.clone() };
             let _ = self.finish_file(&key, &FilePurpose::BatchOutput, &step.files_gone);
         }
+        let lease = now.saturating_add(self.caps.lease);
         let row = self.batch_row(key, *now)?;
-        row.gone = gone;
-        row.batch.status = step.status;
+        (row.gone, row.lease) = (gone, lease);
+        row.batch.status = status;
         row.batch.version = step.version;
         row.batch.cursor = step.cursor;
         row.batch.ahead = step.ahead.clone();
         row.batch.facts = step.facts.clone();
-        Ok(())
+        Ok(status)
     }
 
     fn append_results(&mut self, key: Key, lines: &Lines, now: Millis) {

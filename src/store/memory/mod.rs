@@ -191,7 +191,9 @@ impl Memory {
         let fresh = events.fresh(record.events)?;
         let bytes = record.bytes + weight_of_events(fresh);
         self.make_room(key, bytes, false)?;
+        let lease = now.saturating_add(self.caps.lease);
         self.change(key, |row| {
+            row.record.lease = lease;
             row.events.extend_from_slice(fresh);
             row.record.events = row.events.len() as u64;
             row.record.bytes = bytes;

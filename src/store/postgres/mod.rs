@@ -182,6 +182,7 @@ impl ToSql for SqlValue {
 
 impl Sql for Session<'_> {
     const LOCK: &'static str = " FOR UPDATE";
+    const LOCK_FREE: &'static str = " FOR UPDATE SKIP LOCKED";
 
     fn caps(&self) -> &Caps {
         self.caps

@@ -53,7 +53,7 @@ pub(in crate::store) async fn create_batch<S: Sql>(
     let sql = "SELECT COUNT(*) FROM samewire_batches WHERE tenant = $1 AND status < 3";
     let rows = s.query(sql, &[tenant.into()]).await?;
     if rows.first().map_or(Ok(0), |row| row.count(0))? >= *most {
-        return Err(Error::Full);
+        return Err(Error::TooMany);
     }
     let sql = format!(
         "INSERT INTO samewire_batches ({BATCH}, lease, gone) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, \
@@ -128,7 +128,7 @@ pub(in crate::store) async fn cancel_batch<S: Sql>(
     Ok(Batch { cancel: *now, ..found })
 }
 
-/// Repeats the condition in the outer query: a caller that has waited for a locked row checks it again.
+/// Leaves out a batch that somebody is writing to: it is claimed later, and holds no other up.
 pub(in crate::store) async fn claim_batches<S: Sql>(
     s: &mut S,
     owner: &Arc<str>,
@@ -136,12 +136,13 @@ pub(in crate::store) async fn claim_batches<S: Sql>(
     now: &Millis,
 ) -> Result<Vec<Batch>, Error> {
     let sql = format!(
-        "UPDATE samewire_batches SET owner = $1, term = term + 1, lease = $2 WHERE status < 3 AND lease <= $3 \
-         AND (tenant, id) IN (SELECT tenant, id FROM samewire_batches WHERE status < 3 AND lease <= $3 \
-         ORDER BY created, tenant, id LIMIT $4) RETURNING {BATCH}"
+        "WITH free AS (SELECT tenant, id FROM samewire_batches WHERE status < 3 AND lease <= $1 \
+         ORDER BY created, tenant, id LIMIT $2{}) UPDATE samewire_batches SET owner = $3, term = term + 1, lease = $4 \
+         WHERE (tenant, id) IN (SELECT tenant, id FROM free) RETURNING {BATCH}",
+        S::LOCK_FREE
     );
     let lease = now.saturating_add(s.caps().lease);
-    let values = [owner.into(), lease.into(), now.into(), (*limit as u64).into()];
+    let values = [now.into(), (*limit as u64).into(), owner.into(), lease.into()];
     s.query(&sql, &values).await?.iter().map(Row::batch).collect()
 }
 
@@ -150,9 +151,15 @@ pub(in crate::store) async fn renew_batches<S: Sql>(
     owner: &Arc<str>,
     now: &Millis,
 ) -> Result<Vec<OwnedBatch>, Error> {
-    let sql = "UPDATE samewire_batches SET lease = $1 WHERE status < 3 AND owner = $2 \
-               RETURNING tenant, id, term, cancel";
-    let rows = s.query(sql, &[now.saturating_add(s.caps().lease).into(), owner.into()]).await?;
+    // A batch that somebody is writing to does not hold up the others; each of its owner's writes renews its lease.
+    let sql = format!(
+        "WITH own AS (SELECT tenant, id FROM samewire_batches WHERE status < 3 AND owner = $1{}) \
+         UPDATE samewire_batches SET lease = $2 WHERE (tenant, id) IN (SELECT tenant, id FROM own)",
+        S::LOCK_FREE
+    );
+    s.later(&sql, &[owner.into(), now.saturating_add(s.caps().lease).into()]).await?;
+    let sql = "SELECT tenant, id, term, cancel FROM samewire_batches WHERE status < 3 AND owner = $1";
+    let rows = s.query(sql, &[owner.into()]).await?;
     let owned = |row: &Row| {
         let key = Key { tenant: row.text(0)?, id: row.text(1)? };
         Ok(OwnedBatch { key, term: row.count(2)?, cancel: row.int(3)? != 0 })
@@ -173,33 +180,35 @@ pub(in crate::store) async fn advance_batch<S: Sql>(
     step: &BatchStep,
     limits: &FileLimits,
     now: &Millis,
-) -> Result<(), Error> {
+) -> Result<BatchStatus, Error> {
     let found = read_batch(s, key, *now, S::LOCK).await?;
     if !step.follows(&found, *term)? {
-        return Ok(());
+        return Ok(found.status);
     }
+    let status = step.status_of(&found);
     let file = |id: &Arc<str>| Key { tenant: key.tenant.clone(), id: id.clone() };
     for (id, lines) in step.results(&found) {
         append_results(s, &file(id), lines, (limits, *now)).await?;
     }
-    let gone = if step.status.is_terminal() { step.gone } else { Millis::MAX };
+    let gone = if status.is_terminal() { step.gone } else { Millis::MAX };
     let sql = "UPDATE samewire_batches SET status = $1, version = $2, line_cursor = $3, ahead = $4, facts = $5, \
-               gone = $6 WHERE tenant = $7 AND id = $8";
+               gone = $6, lease = $7 WHERE tenant = $8 AND id = $9";
     let values = [
-        (step.status as i64).into(),
+        (status as i64).into(),
         step.version.into(),
         step.cursor.into(),
         (&step.ahead).into(),
         (&step.facts).into(),
         gone.into(),
+        now.saturating_add(s.caps().lease).into(),
         (&key.tenant).into(),
         (&key.id).into(),
     ];
     s.later(sql, &values).await?;
-    if step.status.is_terminal() {
+    if status.is_terminal() {
         for id in [&found.output, &found.errors] {
             complete(s, &file(id), FilePurpose::BatchOutput, step.files_gone).await?;
         }
     }
-    Ok(())
+    Ok(status)
 }

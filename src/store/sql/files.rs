@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 const FILE: &str = "tenant, id, purpose, name, created, expires, bytes, line_count, chunks";
 
-/// Files that one sweep looks at, and the chunks of each that it removes.
-const SWEPT: (u64, u64) = (8, 16);
+/// Files that one sweep looks at, the chunks of each that it removes, and the bytes of all of them: more would take
+/// longer than an operation may.
+const SWEPT: (u64, u64, u64) = (8, 16, 32 << 20);
 
 impl Row {
     /// Reads the columns of [`FILE`].
@@ -266,23 +267,56 @@ pub(in crate::store) async fn chunk_with_line<S: Sql>(
     rows.first().map(Row::chunk).transpose()
 }
 
-pub(in crate::store) async fn sweep_files<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, Error> {
-    let sql = "SELECT tenant, id FROM samewire_files WHERE expires <= $1 ORDER BY expires LIMIT $2";
-    let expired = s.query(sql, &[now.into(), SWEPT.0.into()]).await?;
-    let mut removed = 0;
-    for row in &expired {
-        let (tenant, id) = (row.text(0)?, row.text(1)?);
-        let sql = "DELETE FROM samewire_chunks WHERE tenant = $1 AND holder = $2 AND place IN (SELECT place \
-                   FROM samewire_chunks WHERE tenant = $1 AND holder = $2 ORDER BY place LIMIT $3)";
-        let chunks = s.execute(sql, &[(&tenant).into(), (&id).into(), SWEPT.1.into()]).await?;
-        removed += chunks;
-        if chunks < SWEPT.1 {
-            let sql = "DELETE FROM samewire_files WHERE tenant = $1 AND id = $2 AND expires <= $3";
-            removed += s.execute(sql, &[(&tenant).into(), (&id).into(), now.into()]).await?;
+/// Removes chunks of a file that goes, and the file with the last ones. `room`: the bytes that may still be removed;
+/// `None` if nothing was yet, so that a chunk of any size goes.
+async fn sweep_file<S: Sql>(s: &mut S, key: &Key, room: &mut Option<u64>) -> Result<u64, Error> {
+    let sql = "SELECT place, CAST(octet_length(body) AS BIGINT) FROM samewire_chunks \
+               WHERE tenant = $1 AND holder = $2 ORDER BY place LIMIT $3";
+    let chunks = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), SWEPT.1.into()]).await?;
+    let (mut last, mut taken) = (None, 0);
+    for chunk in &chunks {
+        let bytes = chunk.count(1)?;
+        let rest = room.unwrap_or(SWEPT.2);
+        if bytes > rest && room.is_some() {
+            break;
         }
+        *room = Some(rest.saturating_sub(bytes));
+        (last, taken) = (Some(chunk.int(0)?), taken + 1);
     }
-    let sql = "DELETE FROM samewire_batches WHERE (tenant, id) IN \
-               (SELECT tenant, id FROM samewire_batches WHERE gone <= $1 LIMIT 100)";
-    removed += s.execute(sql, &[now.into()]).await?;
+    if let Some(last) = last {
+        let sql = "DELETE FROM samewire_chunks WHERE tenant = $1 AND holder = $2 AND place <= $3";
+        s.later(sql, &[(&key.tenant).into(), (&key.id).into(), last.into()]).await?;
+    }
+    let is_last = taken == chunks.len() as u64 && taken < SWEPT.1;
+    if is_last {
+        let sql = "DELETE FROM samewire_files WHERE tenant = $1 AND id = $2";
+        s.later(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
+    }
+    Ok(taken + u64::from(is_last))
+}
+
+pub(in crate::store) async fn sweep_files<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, Error> {
+    // Two sweeps at once work on different files: each removes a file only if it has removed all of its chunks. Nobody
+    // sees a file, or adds to it, once it has begun to go. The input of a batch stays
+    // until that has ended, however late.
+    let sql = format!(
+        "WITH expired AS (SELECT tenant, id FROM samewire_files AS file WHERE expires <= $1 AND NOT EXISTS \
+         (SELECT 1 FROM samewire_batches AS b WHERE b.tenant = file.tenant AND b.input_file = file.id AND b.status < 3) \
+         ORDER BY expires LIMIT $2{}) \
+         UPDATE samewire_files SET state = 2 WHERE (tenant, id) IN (SELECT tenant, id FROM expired) \
+         RETURNING tenant, id",
+        S::LOCK_FREE
+    );
+    let expired = s.query(&sql, &[now.into(), SWEPT.0.into()]).await?;
+    let (mut removed, mut room) = (0, None);
+    for row in &expired {
+        removed += sweep_file(s, &Key { tenant: row.text(0)?, id: row.text(1)? }, &mut room).await?;
+    }
+    let sql = format!(
+        "WITH gone AS (SELECT tenant, id FROM samewire_batches WHERE gone <= $1 LIMIT 100{}) \
+         DELETE FROM samewire_batches WHERE (tenant, id) IN (SELECT tenant, id FROM gone)",
+        S::LOCK_FREE
+    );
+    removed += s.execute(&sql, &[now.into()]).await?;
     Ok(removed)
 }

@@ -212,6 +212,10 @@ pub(super) trait Sql {
     /// Suffix of a `SELECT` whose row is about to be changed, to lock the row.
     const LOCK: &'static str;
 
+    /// Suffix of a `SELECT` whose rows are about to be changed, to lock them, and to leave out those that others
+    /// have locked. It stands in a `WITH`, which is evaluated once.
+    const LOCK_FREE: &'static str;
+
     /// Returns the limits of the store.
     fn caps(&self) -> &Caps;
 
@@ -319,9 +323,13 @@ async fn make_room<S: Sql>(s: &mut S, key: &Key, change: WeightChange) -> Result
 
 /// Removes the oldest ended record other than this one. Returns false if there is none.
 pub(super) async fn evict<S: Sql>(s: &mut S, tenant: &Arc<str>, id: &Arc<str>) -> Result<bool, Error> {
-    let sql = "DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM samewire_records \
-         WHERE state >= 2 AND NOT (tenant = $1 AND id = $2) ORDER BY touched, tenant, id LIMIT 1) RETURNING bytes";
-    let rows = s.query(sql, &[tenant.into(), id.into()]).await?;
+    let sql = format!(
+        "WITH oldest AS (SELECT tenant, id FROM samewire_records WHERE state >= 2 AND NOT (tenant = $1 AND id = $2) \
+         ORDER BY touched, tenant, id LIMIT 1{}) \
+         DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM oldest) RETURNING bytes",
+        S::LOCK_FREE
+    );
+    let rows = s.query(&sql, &[tenant.into(), id.into()]).await?;
     let Some(row) = rows.first() else { return Ok(false) };
     s.add_to_totals(-1, -row.int(0)?);
     Ok(true)
@@ -451,9 +459,10 @@ pub(super) async fn append_events<S: Sql>(
     let fresh = events.fresh(head.events)?;
     let bytes = head.bytes + weight_of_events(fresh);
     insert_events(s, key, head.events, fresh).await?;
-    let sql = "UPDATE samewire_records SET events = $1, bytes = $2 WHERE tenant = $3 AND id = $4";
-    let total = head.events + fresh.len() as u64;
-    s.later(sql, &[total.into(), bytes.into(), (&key.tenant).into(), (&key.id).into()]).await?;
+    let sql = "UPDATE samewire_records SET events = $1, bytes = $2, lease = $3 WHERE tenant = $4 AND id = $5";
+    let (total, lease) = (head.events + fresh.len() as u64, now.saturating_add(s.caps().lease));
+    let values = [total.into(), bytes.into(), lease.into(), (&key.tenant).into(), (&key.id).into()];
+    s.later(sql, &values).await?;
     make_room(s, key, WeightChange { before: head.bytes, after: bytes, closing: false }).await
 }
 
@@ -702,12 +711,20 @@ pub(super) async fn resolve<S: Sql>(
 }
 
 pub(super) async fn sweep<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, Error> {
-    let sql = "DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM samewire_records \
-               WHERE state >= 2 AND expires <= $1 LIMIT 1000) RETURNING bytes";
-    let rows = s.query(sql, &[now.into()]).await?;
-    let sql = "DELETE FROM samewire_counters WHERE (name, kind, begins, writer) IN \
-               (SELECT name, kind, begins, writer FROM samewire_counters WHERE ends <= $1 LIMIT 1000)";
-    s.later(sql, &[now.into()]).await?;
+    let sql = format!(
+        "WITH expired AS (SELECT tenant, id FROM samewire_records WHERE state >= 2 AND expires <= $1 LIMIT 1000{}) \
+         DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM expired) RETURNING bytes",
+        S::LOCK_FREE
+    );
+    let rows = s.query(&sql, &[now.into()]).await?;
+    let sql = format!(
+        "WITH ended AS \
+         (SELECT name, kind, begins, writer FROM samewire_counters WHERE ends <= $1 LIMIT 1000{}) \
+         DELETE FROM samewire_counters WHERE (name, kind, begins, writer) IN \
+         (SELECT name, kind, begins, writer FROM ended)",
+        S::LOCK_FREE
+    );
+    s.later(&sql, &[now.into()]).await?;
     s.recount().await?;
     Ok(rows.len() as u64)
 }

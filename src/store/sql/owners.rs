@@ -40,11 +40,16 @@ pub(in crate::store) async fn heartbeat<S: Sql>(
     owner: &Arc<str>,
     now: &Millis,
 ) -> Result<u64, Error> {
-    let sql = "UPDATE samewire_records SET lease = $1 WHERE state < 2 AND owner = $2";
-    s.execute(sql, &[now.saturating_add(s.caps().lease).into(), owner.into()]).await
+    // A response that somebody is writing to does not hold up the others; its owner's events renew its lease.
+    let sql = format!(
+        "WITH own AS (SELECT tenant, id FROM samewire_records WHERE state < 2 AND owner = $1{}) \
+         UPDATE samewire_records SET lease = $2 WHERE (tenant, id) IN (SELECT tenant, id FROM own)",
+        S::LOCK_FREE
+    );
+    s.execute(&sql, &[owner.into(), now.saturating_add(s.caps().lease).into()]).await
 }
 
-/// Repeats the condition in the outer query: a caller that has waited for a locked row checks it again.
+/// Leaves out a response that somebody is writing to: it is taken over later, and holds no other up.
 pub(in crate::store) async fn orphans<S: Sql>(
     s: &mut S,
     owner: &Arc<str>,
@@ -52,12 +57,13 @@ pub(in crate::store) async fn orphans<S: Sql>(
     now: &Millis,
 ) -> Result<Vec<Record>, Error> {
     let sql = format!(
-        "UPDATE samewire_records SET owner = $1, term = term + 1, lease = $2 WHERE state < 2 AND lease <= $3 \
-         AND (tenant, id) IN (SELECT tenant, id FROM samewire_records WHERE state < 2 AND lease <= $3 \
-         ORDER BY lease, tenant, id LIMIT $4) RETURNING {RECORD}"
+        "WITH free AS (SELECT tenant, id FROM samewire_records WHERE state < 2 AND lease <= $1 \
+         ORDER BY lease, tenant, id LIMIT $2{}) UPDATE samewire_records SET owner = $3, term = term + 1, lease = $4 \
+         WHERE (tenant, id) IN (SELECT tenant, id FROM free) RETURNING {RECORD}",
+        S::LOCK_FREE
     );
     let values =
-        [owner.into(), now.saturating_add(s.caps().lease).into(), now.into(), (*limit as u64).into()];
+        [now.into(), (*limit as u64).into(), owner.into(), now.saturating_add(s.caps().lease).into()];
     let rows = s.query(&sql, &values).await?;
     let mut records = rows.iter().map(Row::record).collect::<Result<Vec<_>, _>>()?;
     records.sort_by(|a, b| a.key.cmp(&b.key));

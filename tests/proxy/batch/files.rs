@@ -1,6 +1,7 @@
 //! Uploads, lists and deletions of files, and their limits.
 
 use super::{batches, content, create, echo, failure, form, line, object, upload, uploaded, world};
+use crate::postgres::{connect, database};
 use crate::sim::{Attempt, Client, CloseKind, Engine, Request, Script, World};
 use serde_json::{Value, json};
 
@@ -129,6 +130,10 @@ async fn fault_o31_a_client_that_leaves_has_uploaded_nothing() {
     let all = upload(&"äöü\n".repeat(100_000)).chunked(977);
     let file = object(world.proxy(), all).await;
     assert_eq!(content(world.proxy(), &file["id"]).await, "äöü\n".repeat(100_000));
+    // A line that is longer than a chunk, between others.
+    let lines = format!("a\n{}\nb\nc", "x".repeat(700_000));
+    let file = object(world.proxy(), upload(&lines).chunked(97)).await;
+    assert_eq!(content(world.proxy(), &file["id"]).await, lines);
     world.end().await;
 }
 
@@ -178,6 +183,32 @@ async fn fault_o31_a_file_that_is_needed_stays_and_batches_are_counted() {
         let cancel = format!("/v1/batches/{}/cancel", made["id"].as_str().unwrap());
         object(proxy, Request::post(&cancel, "")).await;
     }
+    world.end_without_checks();
+}
+
+/// The database says that its disk is full, as a trigger can have it.
+#[tokio::test]
+async fn fault_o31_a_full_disk_is_no_limit_of_batches() {
+    let database = database().await;
+    let setup = batches("").args(&["--store", &database]).allow_errors();
+    let world = World::start(Engine::script(Script::new().hang()).await, setup).await;
+    let proxy = world.proxy();
+    let file = uploaded(proxy, &line("a", "x")).await;
+    let first = object(proxy, create(&file, "/v1/chat/completions")).await;
+    let cancel = Request::post(&format!("/v1/batches/{}/cancel", first["id"].as_str().unwrap()), "");
+    let admin = connect(&database).await;
+    let full = "CREATE FUNCTION full_disk() RETURNS trigger AS $$ BEGIN RAISE EXCEPTION 'no space left' \
+                USING ERRCODE = 'disk_full'; END $$ LANGUAGE plpgsql; \
+                CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON samewire_batches \
+                FOR EACH ROW EXECUTE FUNCTION full_disk()";
+    admin.batch_execute(full).await.unwrap();
+    for request in [&create(&file, "/v1/chat/completions"), &cancel] {
+        let answer = world.ask(request).await;
+        assert_eq!((answer.head.status, answer.fault().code.as_deref()), (503, Some("store_unavailable")));
+    }
+    admin.batch_execute("DROP TRIGGER full_disk ON samewire_batches").await.unwrap();
+    object(proxy, create(&file, "/v1/chat/completions")).await;
+    object(proxy, cancel).await;
     world.end_without_checks();
 }
 
