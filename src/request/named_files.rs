@@ -10,6 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
 
+/// Bytes of a file that are encoded at once: a multiple of three, so that only the last piece is padded.
+const PIECE: usize = 48 << 10;
+
 /// Part of a message that names a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedFile {
@@ -49,12 +52,13 @@ fn named(text: &str, part: Raw<'_>) -> Option<NamedFile> {
 }
 
 /// Puts files into a body: their names, and their content as a data URL. `files` are in the order of
-/// [`named_files`], each with what it names.
+/// [`named_files`], each with what it names. `size`: the bytes that are expected of the result.
 pub(crate) fn with_files<'f>(
     body: &[u8],
     files: impl IntoIterator<Item = (&'f NamedFile, &'f (String, String))>,
+    size: usize,
 ) -> Bytes {
-    let mut out = BytesMut::with_capacity(body.len());
+    let mut out = BytesMut::with_capacity(size);
     let mut end = 0;
     for (named, (name, content)) in files {
         out.extend_from_slice(body.get(end..named.at.start).unwrap_or_default());
@@ -64,8 +68,12 @@ pub(crate) fn with_files<'f>(
             b"{\"filename\":"
         });
         write_string(named.filename.as_ref().unwrap_or(name), &mut out);
-        let data = format!(",\"file_data\":\"data:text/plain;base64,{}\"}}", STANDARD.encode(content));
-        out.extend_from_slice(data.as_bytes());
+        out.extend_from_slice(b",\"file_data\":\"data:text/plain;base64,");
+        // A few kilobytes at a time, without a copy of the whole.
+        for piece in content.as_bytes().chunks(PIECE) {
+            out.extend_from_slice(STANDARD.encode(piece).as_bytes());
+        }
+        out.extend_from_slice(b"\"}");
         end = named.at.end;
     }
     out.extend_from_slice(body.get(end..).unwrap_or_default());
@@ -82,7 +90,7 @@ mod tests {
             let named = named_files(body.as_bytes());
             let file = ("n.md".to_owned(), "a\n".to_owned());
             let files = named.iter().map(|named| (named, &file));
-            String::from_utf8(with_files(body.as_bytes(), files).to_vec()).unwrap()
+            String::from_utf8(with_files(body.as_bytes(), files, body.len()).to_vec()).unwrap()
         };
         for (body, expected) in [
             (

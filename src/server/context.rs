@@ -155,13 +155,6 @@ impl RequestContext {
         Ok(bytes)
     }
 
-    /// Counts bytes as the body of this request against the memory budget, and returns them. Fails if the budget
-    /// is exhausted.
-    pub(super) fn counted(&mut self, body: Bytes) -> Result<Bytes, Failure> {
-        let share = self.app.budget.share(body.len())?;
-        Ok(self.hold(body, share))
-    }
-
     /// Ties the body of this request to its share of the memory budget.
     pub(super) fn hold(&mut self, body: Bytes, share: BudgetShare) -> Bytes {
         BudgetShare::hold(self.share.insert(Arc::new(share)), body)

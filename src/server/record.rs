@@ -55,6 +55,22 @@ struct RequestLine {
     engine: Option<(Option<u16>, String)>,
 }
 
+/// Place among the requests that are under way, given back when dropped.
+pub(super) struct RequestCount(Arc<App>);
+
+impl RequestCount {
+    pub(super) fn begin(app: &Arc<App>) -> Self {
+        app.requests.add(1);
+        Self(Arc::clone(app))
+    }
+}
+
+impl Drop for RequestCount {
+    fn drop(&mut self) {
+        self.0.requests.add(-1);
+    }
+}
+
 /// Data of a request collected while it runs; dropping the record writes the log line and the metrics.
 pub(super) struct Record {
     pub(super) app: Arc<App>,

@@ -1,10 +1,10 @@
 //! Files of `/v1/files` in the parts of messages.
 
-use super::content::read_from;
+use super::content::read_chunk;
 use crate::request::invalid;
 use crate::request::named_files::{named_files, with_files};
 use crate::server::context::RequestContext;
-use crate::store::{Error, Key, Store};
+use crate::store::{Error, Key, Store, StoredFile};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use http::HeaderMap;
@@ -27,55 +27,70 @@ impl RequestContext {
             return Ok(body);
         }
         let store = self.batch_store()?;
-        let most = self.app.config.limits.max_body_bytes;
-        let mut files: HashMap<&str, Option<(String, String)>> = HashMap::new();
+        let (mut files, mut texts_bytes) = (HashMap::new(), 0);
         let mut size = body.len();
         for named in &named {
             if !files.contains_key(named.id.as_str()) {
                 if files.len() == MOST_FILES {
                     return Err(invalid("file_id", "a request may name at most 64 files"));
                 }
-                let key = Key { tenant: self.tenant(headers), id: named.id.as_str().into() };
-                files.insert(&named.id, self.text_of(&store, key, most).await?);
+                let file = self.named_file(&store, &named.id, headers).await?;
+                texts_bytes += file.as_ref().map_or(0, bytes_of);
+                files.insert(named.id.as_str(), file);
             }
-            let content = files.get(named.id.as_str()).and_then(Option::as_ref);
+            let file = files.get(named.id.as_str()).and_then(Option::as_ref);
             // As base64.
-            size += content.map_or(0, |(_, content)| content.len() / 3 * 4);
-            if size > most {
+            size = size.saturating_add(file.map_or(0, |file| bytes_of(file) / 3 * 4));
+            if size > self.app.config.limits.max_body_bytes {
                 return Err(too_large(&named.id));
             }
         }
-        let found = named.iter().filter_map(|named| Some((named, files.get(named.id.as_str())?.as_ref()?)));
+        // Memory is taken before anything is read: for the body, and meanwhile for the texts.
+        let (mut share, for_texts) = (self.app.budget.share(size)?, self.app.budget.share(texts_bytes)?);
+        let mut texts = HashMap::new();
+        for (id, file) in files {
+            if let Some(file) = file {
+                texts.insert(id, (file.name.as_ref().to_owned(), self.text_of(&store, &file).await?));
+            }
+        }
+        let found = named.iter().filter_map(|named| Some((named, texts.get(named.id.as_str())?)));
         if found.clone().next().is_none() {
             return Ok(body);
         }
-        self.counted(with_files(&body, found))
+        let whole = with_files(&body, found, size);
+        drop((texts, for_texts));
+        share.reach(whole.len())?;
+        Ok(self.hold(whole, share))
     }
 
-    /// Returns the name and the text of a file; `None` if it is not known. Fails if it has more than `most` bytes.
-    async fn text_of(
+    /// Returns a file of the tenant, without its text; `None` if it is not known.
+    async fn named_file(
         &self,
         store: &Store,
-        key: Key,
-        most: usize,
-    ) -> Result<Option<(String, String)>, Failure> {
-        let file = match store.file(key.clone(), self.app.store_handle.now()).await {
-            Ok(file) => file,
-            Err(Error::NotFound) => return Ok(None),
-            Err(error) => return Err(self.batch_failure(&error, "File", &key.id)),
-        };
-        if file.bytes > most as u64 {
-            return Err(too_large(&key.id));
+        id: &str,
+        headers: &HeaderMap,
+    ) -> Result<Option<StoredFile>, Failure> {
+        let key = Key { tenant: self.tenant(headers), id: id.into() };
+        match store.file(key, self.app.store_handle.now()).await {
+            Ok(file) => Ok(Some(file)),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(self.batch_failure(&error, "File", id)),
         }
-        let (mut content, mut place) = (String::new(), 0);
-        while place < file.chunks {
-            let read = read_from(store, &key, place).await;
-            let (text, next) = read.map_err(|error| self.batch_failure(&error, "File", &key.id))?;
-            content.push_str(&text);
-            place = next;
-        }
-        Ok(Some((file.name.as_ref().to_owned(), content)))
     }
+
+    async fn text_of(&self, store: &Store, file: &StoredFile) -> Result<String, Failure> {
+        let (mut content, mut place) = (String::with_capacity(bytes_of(file)), 0);
+        while place < file.chunks {
+            let read = read_chunk(store, &file.key, place).await;
+            content.push_str(&read.map_err(|error| self.batch_failure(&error, "File", &file.key.id))?);
+            place += 1;
+        }
+        Ok(content)
+    }
+}
+
+fn bytes_of(file: &StoredFile) -> usize {
+    usize::try_from(file.bytes).unwrap_or(usize::MAX)
 }
 
 fn too_large(id: &str) -> Failure {

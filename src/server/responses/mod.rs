@@ -35,7 +35,7 @@ use super::admit::parse::parse;
 use super::admit::quota::Ticket;
 use super::context::RequestContext;
 use super::panics;
-use super::record::Record;
+use super::record::{Record, RequestCount};
 use super::relay::attempt::{Attempt, AttemptTarget, Sender, UpstreamRequest};
 use super::relay::selection::UpstreamSelection;
 use super::relay::{Relay, RelayParams};
@@ -342,7 +342,8 @@ impl RequestContext {
             headers::Success { request_id: &request_id, passed: &HeaderMap::new(), attempts: 1, model: None };
         Ok(match streams {
             true => {
-                let told = background::follow(app, store, key, None, dialect, keepalive);
+                let following = background::Following::Beginner(RequestCount::begin(&app));
+                let told = background::follow(app, store, key, None, dialect, keepalive, following);
                 head.stream().map(|()| Body::stream(told))
             }
             false => head.object(started.elapsed()).map(|()| Body::full(Bytes::from(object))),

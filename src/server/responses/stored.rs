@@ -1,6 +1,6 @@
 //! Operations on stored responses: read, list, replay, cancel and delete (wire-format 4.1, 4.11).
 
-use super::background;
+use super::background::{self, Following};
 use super::tool_outputs;
 use crate::json::write_string;
 use crate::request::invalid;
@@ -9,10 +9,10 @@ use crate::server::admit::auth::printable_name;
 use crate::server::admit::body::Body;
 use crate::server::admit::headers;
 use crate::server::context::RequestContext;
+use crate::server::record;
 use crate::store::{Error, Key, Page, PageRequest, Record, Store};
 use crate::wire::fault::{Failure, Fault};
-use bytes::{BufMut, Bytes, BytesMut};
-use futures::Stream;
+use bytes::{BufMut, BytesMut};
 use http::{Method, Response, request};
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
@@ -84,7 +84,10 @@ impl RequestContext {
                     let app = Arc::clone(&self.app);
                     let caller = self.caller.as_ref().map(|caller| caller.index);
                     let keepalive = app.pool.usual_options(caller).keepalive_seconds;
-                    return Ok(self.replay(background::follow(app, store, key, after, dialect, keepalive)));
+                    let (head, record) = self.replay()?;
+                    let following = Following::Reader(Box::new(record));
+                    let told = background::follow(app, store, key, after, dialect, keepalive, following);
+                    return Ok(head.map(|()| Body::stream(told)));
                 }
                 out.extend_from_slice(record.response.as_bytes());
             }
@@ -158,23 +161,17 @@ impl RequestContext {
         }
     }
 
-    /// Returns a successful response that streams stored events again.
-    fn replay(&mut self, events: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
-        let response = match &mut self.record {
-            Some(record) => {
-                record.answered(200);
-                record.completed();
-                headers::Success {
-                    request_id: &record.request_id,
-                    passed: &self.passed,
-                    attempts: 0,
-                    model: None,
-                }
-                .stream()
-            }
-            None => Response::new(()),
+    /// Returns the head of a stream of stored events, and the record that ends with the stream.
+    fn replay(&mut self) -> Result<(Response<()>, record::Record), Failure> {
+        let mut record = self.record.take().ok_or(Fault::Proxy)?;
+        record.answered(200);
+        let head = headers::Success {
+            request_id: &record.request_id,
+            passed: &self.passed,
+            attempts: 0,
+            model: None,
         };
-        response.map(|()| Body::stream(events))
+        Ok((head.stream(), record))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{batches, content, create, echo, failure, form, line, object, upload, uploaded, world};
 use crate::postgres::{connect, database};
-use crate::sim::{Attempt, Client, CloseKind, Engine, Request, Script, World};
+use crate::sim::{Attempt, Client, CloseKind, Engine, PATIENCE, Request, Script, World, until, within};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -116,6 +116,60 @@ async fn files_are_named_in_messages() {
     assert_eq!(failure(&chat(large["id"].as_str().unwrap()).await), (413, Some("file_id".to_owned())));
     assert_eq!(failure(&world.ask(&create(large["id"].as_str().unwrap(), "/v1/responses")).await).0, 400);
     world.end().await;
+}
+
+/// A small request that names a large file takes the file's memory from the budget, for the text and for the body with
+/// it, before the file is read.
+#[tokio::test]
+async fn fault_o11_files_that_are_named_take_their_memory_before_they_are_read() {
+    let setup = batches("").config("[limits]\nbodies_in_flight_bytes = 2000000");
+    let world = World::start(Engine::answering(echo).await, setup).await;
+    let chat = async |length: usize| {
+        let id = uploaded(world.proxy(), &"x\n".repeat(length / 2)).await;
+        let content = json!([{"type": "file", "file": {"file_id": id}}]);
+        let body = json!({"model": "m", "messages": [{"role": "user", "content": content}]});
+        world.ask(&Request::post("/v1/chat/completions", body.to_string())).await
+    };
+    let refused = chat(900_000).await;
+    assert_eq!((refused.head.status, refused.fault().code.as_deref()), (503, Some("overloaded")));
+    world.samewire.metric_becomes("samewire_bodies_in_flight_bytes", 0).await;
+    assert_eq!(chat(600_000).await.head.status, 200);
+    world.samewire.metric_becomes("samewire_bodies_in_flight_bytes", 0).await;
+    world.end().await;
+}
+
+/// A download is under way until its last byte was handed over: a drain waits for it, and one that breaks off is told as
+/// such.
+#[tokio::test]
+async fn fault_o01_a_drain_waits_for_downloads() {
+    let setup = batches("").config("[timeouts]\nsettle = 0.2");
+    let world = World::start(Engine::answering(echo).await, setup).await;
+    let text = format!("{}\n", "x".repeat(999)).repeat(16 << 10);
+    let id = uploaded(world.proxy(), &text).await;
+    let begin = async || {
+        let mut client = Client::connect_narrow(world.proxy()).await;
+        client.send(&Request::get(&format!("/v1/files/{id}/content")).bytes()).await;
+        assert_eq!(client.head().await.status, 200);
+        client
+    };
+    begin().await.leave(CloseKind::Rst);
+    let told = |what: &str| {
+        let is_told = |line: &&String| line.contains("/content") && line.contains(what);
+        world.samewire.logs().iter().filter(is_told).count() == 1
+    };
+    until("the download that broke off is told", PATIENCE, || told("client_closed")).await;
+    let mut reader = begin().await;
+    let admin = world.samewire.admin;
+    let waits = tokio::spawn(async move { Request::get("/drain/wait").ask(admin).await });
+    let refused = || std::net::TcpStream::connect(world.proxy()).is_err();
+    until("the listener is closed", PATIENCE, refused).await;
+    let status = super::json(world.samewire.admin("/status").await.text());
+    assert_eq!((&status["requests_running"], waits.is_finished()), (&json!(1), false));
+    assert_eq!(reader.rest().await.len(), text.len());
+    let drained = within("the drain ends", waits).await.expect("no panic");
+    assert_eq!((drained.head.status, drained.text()), (200, "drained\n"));
+    assert!(told(r#""end":"complete""#));
+    world.end_without_checks();
 }
 
 #[tokio::test]

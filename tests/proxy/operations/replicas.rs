@@ -3,7 +3,7 @@
 use crate::postgres::{connect, database};
 use crate::responses::over_chat::{engine, object, prompt};
 use crate::responses::races::random;
-use crate::sim::{Client, Engine, PATIENCE, Request, Samewire, Script, Setup, World, until};
+use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Samewire, Script, Setup, World, until, within};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
@@ -63,6 +63,33 @@ pub fn sound(events: &[Value], after: usize, end: &str) {
     let ends = ["response.completed", "response.incomplete", "response.failed"];
     let ended = events.iter().filter(|event| ends.iter().any(|end| event["type"] == *end)).count();
     assert_eq!((ended, &events.last().unwrap()["type"]), (1, &json!(end)));
+}
+
+/// A response is followed at a replica that does not make it: a drain of that replica waits for the last event.
+#[tokio::test]
+async fn fault_o01_a_drain_waits_for_those_who_follow_a_response() {
+    let gate = Gate::default();
+    let script = Script::new().head_sse().role().text("a.0 ").wait(&gate).text("a.1 ");
+    let setup = on(&database().await).config("[timeouts]\nsettle = 0.2");
+    let world = World::start(Engine::script(script.finish("stop").done().end()).await, setup.clone()).await;
+    let other = another(&world, &setup).await;
+    let made = started(world.proxy()).await;
+    let mut reader = Client::connect(other.proxy).await;
+    reader.send(&at(&made, "?stream=true").bytes()).await;
+    reader.head().await;
+    reader.event_with("a.0").await;
+    let admin = other.admin;
+    let waits = tokio::spawn(async move { Request::get("/drain/wait").ask(admin).await });
+    let refused = || std::net::TcpStream::connect(other.proxy).is_err();
+    until("the listener is closed", PATIENCE, refused).await;
+    let status: Value = serde_json::from_str(other.admin("/status").await.text()).unwrap();
+    assert_eq!((&status["requests_running"], waits.is_finished()), (&json!(1), false));
+    gate.open();
+    let rest = String::from_utf8(reader.rest().await).unwrap();
+    assert!(rest.contains("response.completed"), "{rest}");
+    let drained = within("the drain ends", waits).await.expect("no panic");
+    assert_eq!((drained.head.status, drained.text()), (200, "drained\n"));
+    world.end().await;
 }
 
 #[tokio::test]

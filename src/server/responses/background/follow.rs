@@ -2,6 +2,7 @@
 
 use super::{READ, RETRY, error_event};
 use crate::server::App;
+use crate::server::record::{Record, RequestCount};
 use crate::store::{Error, Key, Store};
 use crate::wire::encode::in_dialect;
 use crate::wire::fault::{Failure, Fault};
@@ -18,6 +19,37 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Interval at which a reader polls for the events of another process.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// Request that is under way until the last event was handed over.
+pub(in crate::server) enum Following {
+    /// Request for the events alone.
+    Reader(Box<Record>),
+    /// Request that has begun the response, whose own record ends with the response.
+    Beginner(#[expect(dead_code, reason = "it is held for its drop")] RequestCount),
+}
+
+impl Following {
+    fn told(&mut self, bytes: usize) {
+        if let Self::Reader(record) = self {
+            record.bytes += bytes;
+        }
+    }
+
+    fn ended(mut self, outcome: Result<(), &Failure>) {
+        if let Self::Reader(record) = &mut self {
+            match outcome {
+                Ok(()) => record.completed(),
+                Err(failure) => record.failed(failure),
+            }
+        }
+    }
+
+    /// Ends the request with the error event that ends its stream.
+    fn failed(self, failure: &Failure, after: Option<u64>) -> Bytes {
+        self.ended(Err(failure));
+        error_frame(failure, after)
+    }
+}
+
 /// Streams the events of a stored response after number `after`, and those to come, in the reader's dialect
 /// (wire-format 4.9).
 pub(in crate::server) fn follow(
@@ -27,12 +59,13 @@ pub(in crate::server) fn follow(
     after: Option<u64>,
     dialect: ResponsesDialect,
     keepalive: u64,
+    following: Following,
 ) -> impl Stream<Item = Bytes> + Send + use<> {
     let keepalive = Some(Duration::from_secs(keepalive)).filter(|pause| !pause.is_zero());
-    futures::stream::unfold(Some(after), move |after| {
+    futures::stream::unfold(Some((after, following)), move |next| {
         let (app, store, key) = (Arc::clone(&app), Arc::clone(&store), key.clone());
         async move {
-            let mut after = after?;
+            let (mut after, mut following) = next?;
             let silence = tokio::time::Instant::now();
             loop {
                 let replay = match store.events_after(key.clone(), after, READ, app.store_handle.now()).await
@@ -46,11 +79,11 @@ pub(in crate::server) fn follow(
                     }
                     Err(Error::NotFound) => {
                         let gone = Failure::from(Fault::NotFound).with_message("The response was deleted.");
-                        return Some((error_frame(&gone, after), None));
+                        return Some((following.failed(&gone, after), None));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the events of a response cannot be read on");
-                        return Some((error_frame(&Fault::StoreUnavailable.into(), after), None));
+                        return Some((following.failed(&Fault::StoreUnavailable.into(), after), None));
                     }
                 };
                 if let Some(last) = replay.events.bodies.len().checked_sub(1) {
@@ -60,17 +93,19 @@ pub(in crate::server) fn follow(
                     if told.is_empty() {
                         continue;
                     }
-                    return Some((told, Some(after)));
+                    following.told(told.len());
+                    return Some((told, Some((after, following))));
                 }
                 if replay.state.is_terminal() {
+                    following.ended(Ok(()));
                     let marked = dialect == ResponsesDialect::Openresponses;
                     return marked.then(|| (Bytes::from_static(DONE), None));
                 }
                 if keepalive.is_some_and(|pause| silence.elapsed() >= pause) {
-                    return Some((Bytes::from_static(KEEPALIVE), Some(after)));
+                    return Some((Bytes::from_static(KEEPALIVE), Some((after, following))));
                 }
                 if app.is_cut() {
-                    return Some((error_frame(&Fault::Draining.into(), after), None));
+                    return Some((following.failed(&Fault::Draining.into(), after), None));
                 }
                 wait_for_more(&app, &key, replay.total).await;
             }

@@ -8,7 +8,7 @@
 mod follow;
 mod recovery;
 
-pub(in crate::server) use follow::follow;
+pub(in crate::server) use follow::{Following, follow};
 pub(in crate::server) use recovery::{close_lost, heartbeat_and_compare, take_over};
 
 use super::persist::{final_state, stored_output};
