@@ -60,7 +60,10 @@ impl Drain {
         }
         let left = match request.send().await {
             // A process that has ended has no requests in progress.
-            Err(error) if !error.is_timeout() => return ExitCode::SUCCESS,
+            Err(error) if !error.is_timeout() => {
+                print("samewire has ended\n");
+                return ExitCode::SUCCESS;
+            }
             Err(_) => "not drained in time".to_owned(),
             Ok(answer) if answer.status().is_success() => {
                 print("drained\n");
