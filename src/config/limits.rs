@@ -91,7 +91,8 @@ impl Default for Limits {
             h2_streams: 100,
             h2_resets: 200,
             h2_stream_window_bytes: 64 << 10,
-            h2_connection_window_bytes: 1 << 20,
+            // As much as all streams may have, so that bodies which no engine takes stop no other.
+            h2_connection_window_bytes: 100 * (64 << 10),
         }
     }
 }

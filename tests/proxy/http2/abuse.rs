@@ -303,7 +303,7 @@ async fn windows_are_those_of_the_configuration() {
     let other =
         "[limits]\nh2_stream_window_bytes = 2000\nh2_connection_window_bytes = 200000\nmax_head_bytes = 8192";
     for (config, stream, connection, head) in
-        [("", 65_536_u32, 1 << 20, 32_768_u32), (other, 2000, 200_000, 8192)]
+        [("", 65_536_u32, 100 * 65_536, 32_768_u32), (other, 2000, 200_000, 8192)]
     {
         let world = world(Script::answer("a", 1), config).await;
         let mut raw = RawH2Client::open(world.proxy()).await;
