@@ -114,7 +114,7 @@ pub(super) async fn download(
     let named = id.strip_suffix(".tar").and_then(|id| captures.find(id, number));
     let Some(exchange) = named.or_else(|| captures.find(&id, number)) else { return not_captured() };
     let name = format!("attachment; filename=\"{}.tar\"", folder(exchange.facts()));
-    let archive = preparation::aside(move || archive(&exchange.read()).ok()).await.flatten();
+    let archive = preparation::aside(move || archive(&exchange.read()).ok()).await;
     let Some(archive) = archive else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
     let headers = [
         (CONTENT_TYPE, "application/x-tar"),

@@ -34,7 +34,7 @@ pub(super) async fn frames(
     let Some(exchange) = app.captures.find(&id, number) else { return not_captured() };
     let text =
         preparation::aside(move || json::text(&Frames::of(&app, &exchange.read(), exchange.lengths()))).await;
-    json::response(text.flatten())
+    json::response(text)
 }
 
 /// Answer: both requests, the attempts, and the rows of the last attempt.

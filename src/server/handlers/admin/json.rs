@@ -17,7 +17,7 @@ pub(super) fn text(value: &impl Serialize) -> Option<String> {
 }
 
 /// Returns the answer with this text.
-pub(super) fn response(text: Option<String>) -> Response {
+pub(super) fn response(text: Option<impl IntoResponse>) -> Response {
     let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
     match text {
         Some(text) => (headers, text).into_response(),

@@ -36,6 +36,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde::Serialize;
+use socket2::SockRef;
 use std::fmt::Write;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -51,6 +52,8 @@ const MAX_CONNECTIONS: usize = 64;
 const MIN_IDLE: Duration = Duration::from_secs(1);
 /// Interval at which the listener looks for room while there is none.
 const ROOM_CHECK: Duration = Duration::from_millis(20);
+/// Time after which a client that takes nothing of its answer is closed.
+const UNREAD_FOR: Duration = Duration::from_secs(30);
 /// Limit for the body of a request in bytes.
 const MAX_BODY: usize = 64 << 10;
 /// Time limit for the header of a request, and for its body.
@@ -78,6 +81,8 @@ pub(in crate::server) async fn serve(listener: TcpListener, present: Arc<ActiveC
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         };
+        // A reader that does not read ends, and with it what was prepared for it.
+        let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD_FOR));
         let open = connections.add(peer);
         let service = TowerToHyperService::new(router.clone().layer(Extension(open.state.clone())));
         let mut connection = http.serve_connection(TokioIo::new(stream), service);
