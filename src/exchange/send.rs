@@ -4,7 +4,7 @@ use super::secrets::Secrets;
 use super::{Ended, Exchange, Request, Target};
 use crate::capture::Piece;
 use crate::error::innermost_cause;
-use crate::tls::{client_config, roots, trusting_nobody};
+use crate::tls::{self, client_config, roots, trusting_nobody};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
@@ -209,15 +209,9 @@ impl Sender {
 
 /// Returns a cause with what helps against it, where that is known.
 fn told(cause: &str) -> String {
-    match () {
-        () if cause.contains("UnknownIssuer") => {
-            format!("{cause}: --ca-file names the authority that signed the certificate")
-        }
-        () if cause.contains("CaUsedAsEndEntity") => {
-            "the server shows the certificate of an authority as its own: it needs one that the authority has signed"
-                .to_owned()
-        }
-        () => cause.to_owned(),
+    match tls::remedy(cause) {
+        Some(remedy) => format!("{cause}: {}", remedy.replace("ca_file", "--ca-file")),
+        None => cause.to_owned(),
     }
 }
 

@@ -136,7 +136,22 @@ impl Trust {
 pub fn client_config(roots: RootCertStore) -> io::Result<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
     let builder = builder.map_err(io::Error::other)?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    if roots.is_empty() {
+        return Ok(builder.with_root_certificates(roots).with_no_client_auth());
+    }
+    let verifier = Verifier::of(roots, Strictness::Host, &provider()).map_err(io::Error::other)?;
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
+}
+
+/// Returns what helps against the cause of a failed handshake, where that is known.
+pub fn remedy(cause: &str) -> Option<&'static str> {
+    const REMEDIES: [(&str, &str); 4] = [
+        ("UnknownIssuer", "ca_file must name the authority that signed the certificate"),
+        ("CertificateRequired", "it wants a client certificate, as client_cert_file"),
+        ("handshake eof", "it may not speak TLS"),
+        ("InvalidContentType", "it does not speak TLS"),
+    ];
+    REMEDIES.iter().find(|(part, _)| cause.contains(part)).map(|(_, remedy)| *remedy)
 }
 
 /// Returns a configuration that trusts nobody, for HTTP clients that never use TLS. `reqwest` panics without one,

@@ -10,7 +10,7 @@ mod server;
 mod socket;
 mod verifier;
 
-pub use client::{Trust, TrustFiles, client_config, is_refusal, trusting_nobody};
+pub use client::{Trust, TrustFiles, client_config, is_refusal, remedy, trusting_nobody};
 pub use pem::roots;
 pub use server::{ClientHello, Identity, IdentityFiles};
 pub use socket::Socket;

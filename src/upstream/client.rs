@@ -14,13 +14,14 @@ use super::http1::Head;
 use super::http2::{self, ConnectionPool};
 use super::outgoing::{Connection, Outgoing};
 use super::resolver::Resolver;
+use super::upload::Sending;
 use super::upload_exchange;
 use crate::capture::head_text;
 use crate::config::{HttpVersion, Timeouts, UpstreamConfig};
 use crate::error::{Error, RetryClass};
 use crate::request::EngineBody;
 use crate::telemetry::Peer;
-use crate::tls::{Socket, Trust};
+use crate::tls::{self, Socket, Trust};
 use crate::wire::fault::{Failure, Fault};
 use bytes::BytesMut;
 use parking_lot::Mutex;
@@ -371,13 +372,20 @@ impl Client {
         let Some(trust) = &self.tls else { return Ok(Connection { stream: stream.into(), to }) };
         let part = left.handshake.min(self.handshake / parts);
         let stream = timed(part, &mut left.handshake, Box::pin(trust.connect(stream))).await;
-        let stream = stream.ok_or_else(late)?.map_err(unreachable)?;
+        let stream = stream.ok_or_else(late)?.map_err(|error| unreachable(with_remedy(error)))?;
         Ok(Connection { stream, to })
     }
 }
 
 fn late() -> Error {
     Error::from(Fault::Timeout).with_class(RetryClass::Unsent)
+}
+
+fn with_remedy(error: io::Error) -> io::Error {
+    match tls::remedy(&error.to_string()) {
+        Some(remedy) => io::Error::new(error.kind(), format!("{error}: {remedy}")),
+        None => error,
+    }
 }
 
 fn unreachable(error: io::Error) -> Error {
@@ -420,7 +428,7 @@ async fn exchange(
 ) -> Result<Answer, Error> {
     let mut buffer = BytesMut::new();
     let stream = &mut connection.stream;
-    let head = match body.pieces() {
+    let answered = match body.pieces() {
         [body] => {
             let mut slices = [IoSlice::new(head), IoSlice::new(body)];
             send_and_read_head(stream, &mut slices, &mut buffer, reused).await
@@ -431,17 +439,20 @@ async fn exchange(
             send_and_read_head(stream, &mut slices, &mut buffer, reused).await
         }
     };
-    Ok(Answer::new(head?, connection, buffer))
+    let (answer, unsent) = answered?;
+    // An engine that refuses the request need not get the rest.
+    let rest = (unsent > 0 && answer.status < 400).then(|| Sending::rest(head, body, unsent));
+    Ok(Answer::new(answer, connection, buffer).with_upload(rest))
 }
 
-/// Sends a request and reads at the same time, so that interim answers stop nothing. If the engine answers, or closes
-/// its side, before it has read everything, the rest is not sent: the answer says why.
+/// Sends a request and reads at the same time, so that interim answers stop nothing. Returns the head of the answer, and
+/// the number of bytes that the engine has not taken by then.
 async fn send_and_read_head(
     stream: &mut Socket,
     mut left: &mut [IoSlice<'_>],
     buffer: &mut BytesMut,
     reused: bool,
-) -> Result<Head, Error> {
+) -> Result<(Head, usize), Error> {
     // Slices without bytes are removed, too.
     IoSlice::advance_slices(&mut left, 0);
     let mut sent = None;
@@ -455,7 +466,8 @@ async fn send_and_read_head(
     });
     let mut head = head.await?;
     head.reusable &= sent == Some(true);
-    Ok(head)
+    let unsent = if sent.is_none() { left.iter().map(|slice| slice.len()).sum() } else { 0 };
+    Ok((head, unsent))
 }
 
 /// Sends as much as the engine accepts. Ready once all is sent, or cannot be (false): the next read says why.
@@ -661,7 +673,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_bodies_are_sent_whole_unless_the_engine_answers_early_or_leaves() {
+    async fn large_bodies_are_sent_whole_unless_the_engine_refuses_or_leaves() {
         fn answer(mut stream: &std::net::TcpStream, status: u16, body: &str) {
             let length = body.len();
             write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
@@ -682,6 +694,21 @@ mod tests {
             Some(stream)
         });
         assert_eq!(reads.await, Some((200, LARGE.to_string(), true)));
+        let begins = send_large(|stream| {
+            write!(&stream, "HTTP/1.1 200 X\r\ncontent-length: 8\r\n\r\n").unwrap();
+            let mut rest = vec![0; LARGE];
+            let mut reader = io::BufReader::new(&stream);
+            let mut line = String::new();
+            while line != "\r\n" {
+                line.clear();
+                reader.read_line(&mut line).unwrap();
+            }
+            reader.read_exact(&mut rest).unwrap();
+            assert!(rest.iter().all(|byte| *byte == b'x'));
+            write!(&stream, "33554432").unwrap();
+            Some(stream)
+        });
+        assert_eq!(begins.await, Some((200, LARGE.to_string(), false)), "it answers and reads on");
         let refuses = send_large(|stream| {
             answer(&stream, 413, "too large");
             Some(stream)

@@ -263,7 +263,7 @@ pub(super) async fn exchange(
     // An error here means that the request has not left this process.
     let (response, mut stream) = sent.map_err(|error| refused(&error))?;
     let mut response = FinalAnswer { response, interim: 0 };
-    let mut upload = None;
+    let mut upload;
     let response = match &request.upload {
         Some(rest) => {
             upload = Some(Streaming::new(stream, request.body.joined(), rest.clone()));
@@ -273,11 +273,16 @@ pub(super) async fn exchange(
             });
             answered.await?
         }
-        None => tokio::select! {
-            biased;
-            response = &mut response => response,
-            () = deliver(&mut stream, &request.body) => response.await,
-        },
+        None => {
+            let mut left = request.body.len();
+            let answered = tokio::select! {
+                biased;
+                answered = &mut response => answered,
+                () = deliver(&mut stream, &request.body, &mut left) => response.await,
+            };
+            upload = (left > 0).then(|| Streaming::rest(stream, &request.body, left));
+            answered
+        }
     };
     let response = response.map_err(|error| match error {
         Some(error) => failed(&error, &place),
@@ -330,12 +335,11 @@ async fn is_given_room(stream: &mut SendStream<Bytes>) -> bool {
     matches!(std::future::poll_fn(|cx| stream.poll_capacity(cx)).await, Some(Ok(_)))
 }
 
-/// Sends the body, as far as the engine accepts it.
-async fn deliver(stream: &mut SendStream<Bytes>, body: &EngineBody) {
-    let mut left = body.len();
+/// Sends the body, as far as the engine accepts it. `left`: the number of bytes that have not been sent.
+async fn deliver(stream: &mut SendStream<Bytes>, body: &EngineBody, left: &mut usize) {
     for mut piece in body.pieces().iter().cloned() {
         while !piece.is_empty() {
-            stream.reserve_capacity(left);
+            stream.reserve_capacity(*left);
             // Room that an earlier piece has left is not announced again.
             if stream.capacity() == 0 && !is_given_room(stream).await {
                 // The answer says why, if one comes.
@@ -343,8 +347,8 @@ async fn deliver(stream: &mut SendStream<Bytes>, body: &EngineBody) {
             }
             let room = stream.capacity();
             let part = piece.split_to(room.min(piece.len()));
-            left -= part.len();
-            if stream.send_data(part, left == 0).is_err() {
+            *left -= part.len();
+            if stream.send_data(part, *left == 0).is_err() {
                 return std::future::pending().await;
             }
         }
@@ -630,8 +634,9 @@ mod tests {
         }
     }
 
-    /// Starts an engine that answers each request with the number of bytes of its body.
-    async fn engine_that_counts() -> String {
+    /// Starts an engine that answers each request with the number of bytes of its body. `begins`: it sends the head of
+    /// the answer before it reads the body.
+    async fn engine_that_counts(begins: bool) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         #[expect(clippy::disallowed_methods, reason = "it ends with the test")]
@@ -642,12 +647,14 @@ mod tests {
                 #[expect(clippy::disallowed_methods, reason = "it ends with the test")]
                 tokio::spawn(async move {
                     let (mut body, mut count) = (request.into_body(), 0);
+                    let mut head = || respond.send_response(Response::new(()), false).unwrap();
+                    let begun = begins.then(&mut head);
                     while let Some(piece) = body.data().await {
                         let piece = piece.unwrap();
                         count += piece.len();
                         body.flow_control().release_capacity(piece.len()).unwrap();
                     }
-                    let mut answer = respond.send_response(Response::new(()), false).unwrap();
+                    let mut answer = begun.unwrap_or_else(head);
                     answer.send_data(Bytes::from(count.to_string()), true).unwrap();
                 });
             }
@@ -668,16 +675,18 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_larger_than_a_window_are_sent_whole() {
-        let client = client(&engine_that_counts().await);
-        for (whole, pieces, expected) in
-            [(300_000, None, "300000"), (5, Some(3), "300005"), (0, Some(0), "0")]
-        {
-            let upload = pieces.map(|pieces| Upload::new(Pieces(pieces), None));
-            let body = [whole / 3, whole / 3, whole - whole / 3 * 2];
-            let body = body.map(|length| Bytes::from(vec![b'x'; length])).into_iter().collect();
-            let mut answer =
-                client.send(&Outgoing { body, upload, ..Outgoing::for_test("POST") }).await.unwrap();
-            assert_eq!(answer.collect(100).await.unwrap(), expected);
+        for begins in [false, true] {
+            let client = client(&engine_that_counts(begins).await);
+            for (whole, pieces, expected) in
+                [(300_000, None, "300000"), (5, Some(3), "300005"), (0, Some(0), "0")]
+            {
+                let upload = pieces.map(|pieces| Upload::new(Pieces(pieces), None));
+                let body = [whole / 3, whole / 3, whole - whole / 3 * 2];
+                let body = body.map(|length| Bytes::from(vec![b'x'; length])).into_iter().collect();
+                let mut answer =
+                    client.send(&Outgoing { body, upload, ..Outgoing::for_test("POST") }).await.unwrap();
+                assert_eq!(answer.collect(100).await.unwrap(), expected, "{begins}");
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 //! a piece of the body before the previous one has been sent.
 
 use crate::capture::AttemptRecorder;
+use crate::request::EngineBody;
 use crate::tls::Socket;
 use crate::wire::fault::Failure;
 use bytes::{Buf, Bytes, BytesMut};
@@ -89,6 +90,15 @@ impl fmt::Debug for Upload {
     }
 }
 
+/// Source without a piece.
+struct Nothing;
+
+impl Source for Nothing {
+    fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        Poll::Ready(None)
+    }
+}
+
 /// Result of sending a body.
 #[derive(Debug)]
 pub(super) enum Sent {
@@ -118,6 +128,14 @@ impl Sending {
         let mut this = Self { before, piece: Bytes::new(), after: b"", upload, is_over: false };
         this.take(body);
         this
+    }
+
+    /// Returns the rest of a request in memory: its last `unsent` bytes.
+    pub(super) fn rest(head: &[u8], body: &EngineBody, unsent: usize) -> Self {
+        let body = body.joined();
+        let of_body = unsent.min(body.len());
+        let head = head.get((head.len() + of_body).saturating_sub(unsent)..).unwrap_or_default();
+        Self::new(head, body.slice(body.len() - of_body..), Upload::new(Nothing, Some(0)))
     }
 
     /// Makes `piece` the next one to send: as a chunk if the length of the body is not known.
@@ -193,6 +211,12 @@ impl Streaming {
     /// Starts with the part of the body that is in memory.
     pub(super) fn new(stream: SendStream<Bytes>, body: Bytes, upload: Upload) -> Self {
         Self { stream, piece: body, upload }
+    }
+
+    /// Returns the rest of a body in memory: its last `unsent` bytes.
+    pub(super) fn rest(stream: SendStream<Bytes>, body: &EngineBody, unsent: usize) -> Self {
+        let body = body.joined();
+        Self::new(stream, body.slice(body.len().saturating_sub(unsent)..), Upload::new(Nothing, Some(0)))
     }
 
     /// Sends as much as the engine accepts. Ready once the body is sent, or cannot be.

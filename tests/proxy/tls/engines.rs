@@ -79,7 +79,12 @@ async fn fault_u05_no_request_goes_to_a_stranger() {
         ("expired", trusted.authority.sign("localhost", -1), "", Some("xpired")),
         ("wrong name", trusted.authority.sign("other.example", 9), "", Some("not valid for name")),
         ("self-signed", CertifiedPair::self_signed("localhost"), "", Some("certificate")),
-        ("unknown authority", Authority::new("engines").sign("localhost", 9), "", Some("certificate")),
+        (
+            "unknown authority",
+            Authority::new("engines").sign("localhost", 9),
+            "",
+            Some("UnknownIssuer: ca_file must name the authority"),
+        ),
         ("named", trusted.authority.sign("other.example", 9), "server_name = \"other.example\"\n", None),
         ("wrongly named", trusted.good(), "server_name = \"other.example\"\n", Some("not valid for name")),
     ];
