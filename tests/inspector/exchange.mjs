@@ -135,14 +135,12 @@ function hostile(stage, fresh) {
     state.exchanges.set('req_calls', data.exchange('req_calls', [{ engine: { at_ms: 1, text: whole }, client: [{ at_ms: 2, text: whole }], changes: [] }]))
     await stage.with(`${url}/ui/#/exchange/req_calls`, { height: 700 }, async page => {
       await open(page)
-      for (const query of ['000003', '000040', '000059', '"finish_reason": "tool_calls"']) {
+      for (const [query, shown] of [['000003'], ['000040'], ['000059'], ['"finish_reason": "tool_calls"'], ['"finish_reason":"tool_calls"', '"finish_reason": "tool_calls"']]) {
         await page.fill('.toolbar input[type=search]', query)
         await page.keyboard.press('Enter')
-        await until(page, query => document.querySelector('mark.current')?.textContent === query, query)
+        await until(page, shown => document.querySelector('mark.current')?.textContent === shown, shown ?? query)
         await isSeen(page)
       }
-      await page.selectOption('.toolbar select', 'raw')
-      await until(page, () => document.querySelector('.hits').textContent === 'no hits')
     })
   }))
 

@@ -105,6 +105,10 @@ function sums(stage) {
   stage.check('hits, pauses, gaps, scales and units', () => {
     assert.equal(hitsIn('a.b A.B axb', expressionOf('a.b')).length, 2, 'no character of a query is an operator')
     for (const character of '\\^$.*+?()[]{}|/-') assert.equal(hitsIn(`x${character}y`, expressionOf(`x${character}Y`)).length, 1, character)
+    for (const query of ['"a":[{"b":1', '"a": [ {"b": 1', '"a":[{', '{"a":']) {
+      for (const text of ['{"a":[{"b":1}]}', indented('{"a":[{"b":1}]}')]) assert.equal(hitsIn(text, expressionOf(query)).length, 1, `${query} in ${text}`)
+    }
+    assert.equal(hitsIn('a: b', expressionOf('a:b')).length, 0)
     const hits = [[3, 0, 0], [5, 1, 0], [9, 0, 0]]
     assert.deepEqual([nextHit(hits, -1, 4, 1), nextHit(hits, -1, 4, -1), nextHit(hits, 2, 0, 1), nextHit(hits, 0, 0, -1), nextHit([], -1, 0, 1)], [1, 0, 0, 2, -1])
     assert.deepEqual([...pausesOf(Float64Array.from([10, 20, 30, 40, 900, 910]))], [[4, 860]])

@@ -7,9 +7,13 @@ const SLICE = 12
 /** Hits that are remembered; more are only counted. */
 const KEPT = 200_000
 
-/** The expression for a text that is searched for, apart from upper and lower case. */
+/** The expression for a text that is searched for, apart from upper and lower case; in JSON also apart from the blanks between its parts. */
 export function expressionOf(query) {
-  return query ? new RegExp(query.replace(/[\\^$.*+?()[\]{}|/-]/g, String.raw`\$&`), 'gi') : null
+  if (!query) return null
+  const escaped = query.replace(/[\\^$.*+?()[\]{}|/-]/g, String.raw`\$&`)
+  // One run of blanks at most, and none at the ends: two in a row would take time by the square of the blanks.
+  const spaced = escaped.replace(/\s*(\\[{}[\]]|[,:])\s*/g, String.raw`\s*$1\s*`).replace(/(\\s\*)+/g, String.raw`\s*`).replace(/^\\s\*|\\s\*$/g, '')
+  return new RegExp(query.includes('"') ? spaced : escaped, 'gi')
 }
 
 /** Calls `found(part, hits)` for each text with hits; part 0 is the engine's frame, the client's are counted from 1. */
