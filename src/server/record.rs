@@ -345,12 +345,25 @@ impl Record {
         }
     }
 
+    /// Returns samewire's own key that the upstream gets, if it gets one.
+    fn own_key(&self) -> Option<HeaderValue> {
+        match &self.upstream.as_ref()?.config.auth {
+            Credentials::Own(key) => Some(key.value()),
+            _ => None,
+        }
+    }
+
+    /// Returns a failure that the upstream has told, without samewire's own key, which is not for clients.
+    pub(super) fn without_own_key(&self, failure: Failure) -> Failure {
+        match self.own_key() {
+            Some(key) => failure.without_key(key.as_bytes()),
+            None => failure,
+        }
+    }
+
     /// Returns the text without the client's key, and without the one that the upstream gets.
     fn without_own_keys(&self, text: &str) -> String {
-        let own = match self.upstream.as_ref().map(|upstream| &upstream.config.auth) {
-            Some(Credentials::Own(key)) => Some(key.value()),
-            _ => None,
-        };
+        let own = self.own_key();
         let keys = own.as_ref().into_iter().chain(&self.line.key);
         keys.fold(text.to_owned(), |text, key| without_key(&text, key.as_bytes()))
     }

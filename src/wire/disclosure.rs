@@ -77,7 +77,8 @@ impl Failure {
     }
 
     /// Returns the failure without the key in a header's value, wherever the engine repeats it.
-    pub(super) fn without_key(mut self, header: &[u8]) -> Self {
+    #[must_use]
+    pub fn without_key(mut self, header: &[u8]) -> Self {
         let words = [&mut self.message, &mut self.kind].into_iter().chain(&mut self.code);
         for word in words {
             *word = without_key(word, header).into();

@@ -53,7 +53,11 @@ pub(in crate::server) async fn answer(
     }
     let answer = context.request_object(&sender, &mut selection, answer_limit, request).await?;
     let mut out = BytesMut::new();
-    let prompt = wire::embeddings::rewrite(&answer, &model, &mut out)?;
+    let prompt =
+        wire::embeddings::rewrite(&answer, &model, &mut out).map_err(|failure| match &context.record {
+            Some(record) => record.without_own_key(failure),
+            None => failure,
+        })?;
     if let Some(record) = &mut context.record {
         let usage = Some(Usage { prompt, total: prompt, ..Usage::default() });
         record.summarised(Summary { usage, ..Summary::default() });

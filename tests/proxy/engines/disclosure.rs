@@ -224,7 +224,8 @@ async fn clients_do_not_read_samewires_key() {
     let (folder, own_key) = own_key("told-key", "key.of/samewire");
     let plain = error("key.of/samewire is over its limit");
     let [php, dotnet] = [("/", "\\/"), ("key.", "key\\u002E")].map(|(from, to)| plain.replace(from, to));
-    let statuses = ["400 Bad Request", "429 Too Many Requests", "500 Internal Server Error"];
+    // An error of status 200 is one, too, except on routes that are relayed byte for byte.
+    let statuses = ["200 OK", "400 Bad Request", "429 Too Many Requests", "500 Internal Server Error"];
     let told =
         [plain, php, dotnet].into_iter().flat_map(|told| statuses.map(|status| (status, told.clone())));
     for (status, told) in told {
@@ -232,6 +233,9 @@ async fn clients_do_not_read_samewires_key() {
         let setup = Setup::new().allow_errors().upstream_keys(&own_key);
         let world = World::start(engine, setup.set("engine_errors=pass")).await;
         for (name, request) in requests() {
+            if (name, status) == ("relayed", "200 OK") {
+                continue;
+            }
             let text = world.ask(&request).await.text().to_owned();
             assert!(text.contains("message\":\"[…] is over its limit"), "{name} {text}");
         }
