@@ -92,3 +92,15 @@ async fn keys_are_sent_and_never_printed_and_mistakes_are_named() {
         std::fs::remove_file(path).unwrap();
     }
 }
+
+/// Two answers that broke off alike have the same shape, which does not make them whole.
+#[tokio::test]
+async fn an_answer_that_broke_off_is_told() {
+    let engine = Engine::script(Script::new().head_sse().role().text("Hel").fin()).await;
+    let (url, request) = (engine.url(), file("broken.json", BODY));
+    let output = ask(&request, [&url, &url], &[]).await;
+    let told = String::from_utf8(output.stderr).unwrap();
+    let line = format!("{url}: the connection broke before the answer ended.\n");
+    assert_eq!((output.status.code(), told), (Some(0), line.repeat(2)));
+    let _ = std::fs::remove_file(&request);
+}
