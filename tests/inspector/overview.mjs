@@ -20,7 +20,7 @@ function requests(stage, fresh) {
       const [first, second] = await rowsOf(page)
       assert.match(first, /waiting next-model/)
       assert.match(second, /ended live-model .* 4\.32 s error · by the engine · 503 · engine_overloaded open/)
-      assert.equal(await page.getAttribute('.requests .list-row:nth-child(2) a', 'href'), '#/exchange/req_live')
+      assert.equal(await page.getAttribute('.requests .list-row:nth-child(2) a', 'href'), '#/exchange/req_live/0')
     })
   }))
 
