@@ -124,6 +124,12 @@ impl<'a> BatchLine<'a> {
                 .ok_or_else(|| problem("invalid_type", key, "must be a string")),
         };
         let custom_id = text("custom_id")?;
+        // JSON allows one half of a surrogate pair, which UTF-8 does not: the client would not find its line again.
+        let is_whole =
+            || members.get("custom_id").and_then(Text::of).and_then(|id| id.characters()).is_some();
+        if custom_id.contains(char::REPLACEMENT_CHARACTER) && !is_whole() {
+            return Err(problem("invalid_value", "custom_id", "must be Unicode, without lone surrogates"));
+        }
         if custom_id.is_empty() || custom_id.len() > LONGEST_ID {
             return Err(problem("invalid_value", "custom_id", "must have from 1 to 512 bytes"));
         }
@@ -209,6 +215,8 @@ mod tests {
             (r#"{"method":"POST"}"#, "missing_required_parameter"),
             (r#"{"custom_id":1}"#, "invalid_type"),
             (r#"{"custom_id":""}"#, "invalid_value"),
+            (r#"{"custom_id":"a\ud800"}"#, "invalid_value"),
+            (r#"{"custom_id":"a\ufffd","method":"GET"}"#, "invalid_method"),
             (r#"{"custom_id":"a","method":"GET"}"#, "invalid_method"),
             (r#"{"custom_id":"a","method":"POST","url":"/v1/models"}"#, "invalid_url"),
             (r#"{"custom_id":"a","method":"POST","url":"/v1/responses"}"#, "missing_required_parameter"),

@@ -263,7 +263,7 @@ impl Validate for u64 {}
 impl Validate for usize {}
 
 /// Generates the operations, each of which calls the backend's function of the same name in [`Memory`] or in
-/// [`sql`].
+/// [`sql`]. Each is a `read`, a `write`, or a `renew`: a write that keeps what runs alive, and goes before others.
 macro_rules! operations {
     ($($(#[$doc:meta])* $mode:ident $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
         impl Store {
@@ -282,8 +282,8 @@ macro_rules! operations {
                         }
                         Backend::Postgres(postgres) => {
                             in_time(self.deadline, Box::pin(async {
-                                let writes = operations!(@writes $mode);
-                                let mut session = postgres.session(writes).await?;
+                                let (writes, leases) = (operations!(@writes $mode), operations!(@leases $mode));
+                                let mut session = postgres.session(writes, leases).await?;
                                 let answer = sql::$name(&mut session, $(&$argument),*).await;
                                 session.end(answer).await
                             }))
@@ -298,6 +298,9 @@ macro_rules! operations {
     };
     (@writes read) => { false };
     (@writes write) => { true };
+    (@writes renew) => { true };
+    (@leases renew) => { true };
+    (@leases $other:ident) => { false };
 }
 
 operations! {
@@ -328,7 +331,7 @@ operations! {
     /// that is not among them, or has another term, belongs to another owner now.
     read running(owner: Arc<str>) -> Vec<Running>;
     /// Renews the lease of all running responses of an owner, and returns their number.
-    write heartbeat(owner: Arc<str>, now: Millis) -> u64;
+    renew heartbeat(owner: Arc<str>, now: Millis) -> u64;
     /// Takes over at most `limit` responses whose lease has expired. Each goes to only one owner.
     write orphans(owner: Arc<str>, limit: usize, now: Millis) -> Vec<Record>;
     /// Takes over a running response from the owner with this term, whether or not its lease has expired. Only one
@@ -412,6 +415,8 @@ operations! {
     /// Stores a new batch, and keeps its input file for as long as it may need it. Fails with `NotFound` if there
     /// is no such file, and with `TooMany` if the tenant has `most` batches that have not ended.
     write create_batch(new: NewBatch, most: u64, now: Millis) -> ();
+    /// Removes a batch in any state, and what is there of its results.
+    write delete_batch(key: Key) -> ();
     /// Returns a batch.
     read batch(key: Key, now: Millis) -> Batch;
     /// Returns the tenant's batches.
@@ -421,7 +426,7 @@ operations! {
     /// Gives an owner at most `limit` batches that have none, or whose lease has expired. Each goes to only one.
     write claim_batches(owner: Arc<str>, limit: usize, now: Millis) -> Vec<Batch>;
     /// Renews the lease of all batches of an owner, and returns them.
-    write renew_batches(owner: Arc<str>, now: Millis) -> Vec<OwnedBatch>;
+    renew renew_batches(owner: Arc<str>, now: Millis) -> Vec<OwnedBatch>;
     /// Gives up a batch, so that another owner can take it at once.
     write release_batch(key: Key, term: u64) -> ();
     /// Stores results and progress of a batch in one transaction. Repeating the same step has no effect. Fails with

@@ -3,7 +3,9 @@
 use crate::places::{self, ROOMY};
 use crate::postgres::connect;
 use crate::responses::{NOW, completed, events, key, over, running};
+use futures::StreamExt;
 use futures::future::join_all;
+use futures::stream::FuturesUnordered;
 use samewire::store::{
     BatchStatus, BatchStep, Caps, Chunk, FileLimits, FilePurpose, Key, LEASE, NewBatch, NewFile, Store,
 };
@@ -113,6 +115,31 @@ async fn fault_o32_a_batch_that_is_locked_stops_no_other() {
     store.advance_batch(keys[0].clone(), 1, step, LIMITS, NOW + 5).await.unwrap();
     assert_eq!(store.claim_batches("b".into(), 9, NOW + LEASE + 4).await, Ok(Vec::new()));
     assert_eq!(store.claim_batches("b".into(), 9, NOW + LEASE + 5).await.unwrap().len(), 1);
+}
+
+/// More operations wait than there are connections: the leases of what runs are renewed before them.
+#[tokio::test]
+async fn fault_o17_leases_do_not_wait_for_requests() {
+    let place = places::postgres().await;
+    let store = place.open(ROOMY).await;
+    store.create(running("resp_1"), NOW).await.unwrap();
+    store.create(running("resp_2"), NOW).await.unwrap();
+    let mut admin = connect(place.url()).await;
+    let held = admin.transaction().await.unwrap();
+    held.execute("SELECT 1 FROM samewire_records WHERE id = 'resp_1' FOR UPDATE", &[]).await.unwrap();
+    let waiting = (0..40).map(|_| store.finish(key("resp_1"), 1, completed("{}"), NOW));
+    let mut waiting: FuturesUnordered<_> = waiting.collect();
+    let mut renewed = std::pin::pin!(store.heartbeat("owner".into(), NOW + 10));
+    let mut ended = 0;
+    let renewed = loop {
+        tokio::select! {
+            biased;
+            Some(_) = waiting.next() => ended += 1,
+            renewed = &mut renewed => break renewed,
+        }
+    };
+    assert_eq!(renewed, Ok(1));
+    assert!(ended < 20, "{ended} of 40 were first");
 }
 
 #[tokio::test]

@@ -4,16 +4,21 @@ use super::facts::{Facts, object};
 use super::seconds;
 use crate::request::batch::BatchRequest;
 use crate::request::invalid;
+use crate::server::App;
 use crate::server::admit::body::Body;
 use crate::server::context::RequestContext;
-use crate::store::{BatchStatus, Error, FilePurpose, Key, ListRequest, NewBatch};
+use crate::store::{BatchStatus, Error, FilePurpose, Key, ListRequest, NewBatch, Store};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use http::{Response, request};
 use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Entries of a list, if the client asks for no number, and at most.
 const BATCHES: (usize, usize) = (20, 100);
+/// Pause before the first attempt to remove a batch that was refused; each further one is as much longer.
+const RETRY: Duration = Duration::from_millis(500);
 
 impl RequestContext {
     pub(super) async fn create_batch(
@@ -60,7 +65,13 @@ impl RequestContext {
                 let message = format!("There may be {most} batches that have not ended.");
                 Err(Failure::from(Fault::RateLimit).with_message(message))
             }
-            Err(error) => Err(self.batch_failure(&error, "Batch", &key.id)),
+            Err(error) => {
+                if matches!(error, Error::Slow | Error::Unavailable(_)) {
+                    #[expect(clippy::disallowed_methods, reason = "bounded by its attempts")]
+                    tokio::spawn(remove_refused(Arc::clone(&self.app), store, key.clone()));
+                }
+                Err(self.batch_failure(&error, "Batch", &key.id))
+            }
         }
     }
 
@@ -107,6 +118,20 @@ impl RequestContext {
         }
         self.app.batches.wake();
         self.batch_response(&found, &key)
+    }
+}
+
+/// Removes a batch that its client believes was not created, but that may have been: the client creates another one.
+async fn remove_refused(app: Arc<App>, store: Arc<Store>, key: Key) {
+    for tries in 1..=20 {
+        tokio::time::sleep(RETRY * tries).await;
+        match store.delete_batch(key.clone()).await {
+            Ok(()) => return app.batches.wake(),
+            Err(Error::Slow | Error::Unavailable(_)) => {}
+            // What the store was asked for last may still be under way.
+            Err(_) if tries < 4 => {}
+            Err(_) => return,
+        }
     }
 }
 

@@ -224,6 +224,14 @@ impl Memory {
         Ok(())
     }
 
+    pub(in crate::store) fn delete_batch(&mut self, key: &Key) -> Result<(), Error> {
+        let row = self.batches.batches.remove(key).ok_or(Error::NotFound)?;
+        for id in [row.batch.output, row.batch.errors] {
+            self.batches.files.remove(&Key { tenant: key.tenant.clone(), id });
+        }
+        Ok(())
+    }
+
     fn batch_row(&mut self, key: &Key, now: Millis) -> Result<&mut BatchRow, Error> {
         self.batches.batches.get_mut(key).filter(|row| row.gone > now).ok_or(Error::NotFound)
     }

@@ -41,19 +41,20 @@ impl Postgres {
         Ok(Self { pool: Pool::open(Server::of(url)?).await?, caps, counting: Mutex::default() })
     }
 
-    /// Starts an operation on a connection from the pool.
-    pub(super) async fn session(&self, writes: bool) -> Result<Session<'_>, Error> {
-        let alone = match writes && self.caps.counts() {
+    /// Starts an operation on a connection from the pool. `for_leases`: it renews leases, and adds nothing to what is
+    /// counted.
+    pub(super) async fn session(&self, writes: bool, for_leases: bool) -> Result<Session<'_>, Error> {
+        let alone = match writes && !for_leases && self.caps.counts() {
             true => Some(self.counting.lock().await),
             false => None,
         };
-        let held = self.pool.take().await?;
+        let held = self.pool.take(for_leases).await?;
         Ok(Session { held, caps: &self.caps, writes, waiting: Vec::new(), _alone: alone })
     }
 
     pub(super) async fn clock(&self) -> Result<Millis, Error> {
         let sql = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
-        let mut held = self.pool.take().await?;
+        let mut held = self.pool.take(true).await?;
         let row = held.connection()?.client.query_typed_one(sql, &[]).await.map_err(from_postgres)?;
         let now: i64 = row.try_get(0).map_err(from_postgres)?;
         u64::try_from(now).map_err(Error::unavailable)

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, Notify, mpsc, watch};
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_postgres::types::Type;
@@ -23,6 +23,9 @@ use tokio_postgres::{Client, Statement};
 
 /// Upper limit for the number of connections.
 const MOST: usize = 8;
+
+/// Connections that requests may use at once: one is left for the leases of what runs, however many requests wait.
+const FOR_REQUESTS: usize = MOST - 1;
 
 /// Upper limit for the prepared statements on one connection: more than there are.
 const PREPARED: usize = 128;
@@ -64,6 +67,7 @@ enum ConnectionState {
 pub(super) struct Pool {
     link: watch::Receiver<ConnectionState>,
     idle: Mutex<mpsc::Receiver<PooledConnection>>,
+    for_requests: Arc<Semaphore>,
     ends: Channels,
     driver: JoinHandle<()>,
 }
@@ -95,7 +99,8 @@ impl Pool {
             reason = "lives as long as the store, which aborts it when dropped"
         )]
         let driver = tokio::spawn(driver.run(abandoned));
-        let pool = Self { link: link.clone(), idle: Mutex::new(resting), ends, driver };
+        let for_requests = Arc::new(Semaphore::new(FOR_REQUESTS));
+        let pool = Self { link: link.clone(), idle: Mutex::new(resting), for_requests, ends, driver };
         let first =
             link.wait_for(|link| !matches!(link, ConnectionState::Connecting)).await.map_err(|_| gone())?;
         match &*first {
@@ -105,7 +110,12 @@ impl Pool {
     }
 
     /// Takes a connection for exclusive use. Waits for one if all are in use; fails at once if there is none.
-    pub(super) async fn take(&self) -> Result<Held, Error> {
+    /// `for_leases`: it keeps what runs alive, and does not wait for requests.
+    pub(super) async fn take(&self, for_leases: bool) -> Result<Held, Error> {
+        let permit = match for_leases {
+            true => None,
+            false => Some(Arc::clone(&self.for_requests).acquire_owned().await.map_err(|_| gone())?),
+        };
         let mut link = self.link.clone();
         let mut idle = self.idle.lock().await;
         loop {
@@ -126,7 +136,8 @@ impl Pool {
                 }
             };
             if !connection.client.is_closed() {
-                return Ok(Held { connection: Some(connection), ends: self.ends.clone(), open: false });
+                let ends = self.ends.clone();
+                return Ok(Held { connection: Some(connection), ends, open: false, _permit: permit });
             }
         }
     }
@@ -142,6 +153,7 @@ pub(super) struct Held {
     ends: Channels,
     /// True while a transaction is open.
     pub(super) open: bool,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Held {

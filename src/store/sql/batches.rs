@@ -83,6 +83,15 @@ pub(in crate::store) async fn create_batch<S: Sql>(
     if s.execute(&sql, &values).await? == 0 { Err(Error::Conflict) } else { Ok(()) }
 }
 
+pub(in crate::store) async fn delete_batch<S: Sql>(s: &mut S, key: &Key) -> Result<(), Error> {
+    let sql = "DELETE FROM samewire_batches WHERE tenant = $1 AND id = $2 RETURNING output_file, error_file";
+    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
+    let row = rows.first().ok_or(Error::NotFound)?;
+    let sql = "UPDATE samewire_files SET state = 2, expires = 0 WHERE tenant = $1 AND id IN ($2, $3)";
+    let (output, errors) = (row.text(0)?, row.text(1)?);
+    s.later(sql, &[(&key.tenant).into(), (&output).into(), (&errors).into()]).await
+}
+
 /// Reads a batch. `lock`: the suffix that locks its row, or nothing.
 async fn read_batch<S: Sql>(s: &mut S, key: &Key, now: Millis, lock: &str) -> Result<Batch, Error> {
     let sql =

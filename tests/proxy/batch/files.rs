@@ -266,6 +266,36 @@ async fn fault_o31_a_full_disk_is_no_limit_of_batches() {
     world.end_without_checks();
 }
 
+/// The database carries out what its caller has given up: the client, which was told 503, creates another batch.
+#[tokio::test]
+async fn fault_o31_a_batch_that_was_refused_does_not_run() {
+    let database = database().await;
+    let setup = batches("").config("[timeouts]\nstore_call = 1").args(&["--store", &database]).allow_errors();
+    let world = World::start(Engine::answering(echo).await, setup).await;
+    let file = uploaded(world.proxy(), &line("a", "x")).await;
+    let admin = connect(&database).await;
+    let slow_commit = "CREATE TABLE committed (n BIGINT); \
+        CREATE FUNCTION slow_commit() RETURNS trigger AS $$ BEGIN INSERT INTO committed VALUES (1); \
+        PERFORM pg_sleep(1.6); RETURN NULL; END $$ LANGUAGE plpgsql; \
+        CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON samewire_batches DEFERRABLE INITIALLY DEFERRED \
+        FOR EACH ROW EXECUTE FUNCTION slow_commit()";
+    admin.batch_execute(slow_commit).await.unwrap();
+    let refused = world.ask(&create(&file, "/v1/chat/completions")).await;
+    assert_eq!((refused.head.status, refused.fault().code.as_deref()), (503, Some("store_unavailable")));
+    let count = "SELECT (SELECT COUNT(*) FROM committed), (SELECT COUNT(*) FROM samewire_batches)";
+    within("the batch was there and is removed", async {
+        loop {
+            let row = admin.query_one(count, &[]).await.unwrap();
+            if (row.get::<_, i64>(0), row.get::<_, i64>(1)) == (1, 0) {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    world.end_without_checks();
+}
+
 #[tokio::test]
 async fn without_batches_the_paths_are_as_unknown_as_before() {
     let world = World::start(Engine::answering(echo).await, crate::sim::Setup::new()).await;
@@ -295,7 +325,7 @@ async fn fault_o31_a_batch_that_ends_without_room_names_no_file() {
     uploaded(proxy, &"x\n".repeat(800)).await;
     let id = super::started(proxy, &line("a", "x")).await;
     let is_told = || world.samewire.count_logged("results of a batch are not stored yet") > 0;
-    crate::sim::until("there is no room", crate::sim::PATIENCE, is_told).await;
+    until("there is no room", PATIENCE, is_told).await;
     object(proxy, Request::post(&format!("/v1/batches/{id}/cancel"), "")).await;
     let over = super::ended(proxy, &id).await;
     assert_eq!((&over["status"], &over["output_file_id"]), (&"cancelled".into(), &Value::Null));
@@ -310,7 +340,7 @@ async fn fault_o31_results_without_room_wait_for_some() {
     let pad = uploaded(proxy, &"x\n".repeat(800)).await;
     let id = super::started(proxy, &line("a", "x")).await;
     let is_told = || world.samewire.count_logged("results of a batch are not stored yet") > 0;
-    crate::sim::until("there is no room", crate::sim::PATIENCE, is_told).await;
+    until("there is no room", PATIENCE, is_told).await;
     assert_eq!(super::batch(proxy, &id).await["status"], "in_progress");
     object(proxy, Request::new("DELETE", &format!("/v1/files/{pad}"))).await;
     let over = super::ended(proxy, &id).await;
