@@ -134,8 +134,9 @@ impl RequestContext {
         let bytes = match body {
             None => Bytes::new(),
             Some(body) => {
+                let is_held = self.line_start.is_some();
                 let (bytes, share) = tokio::select! {
-                    read = body::read(body, limit, app) => read?,
+                    read = body::read(body, limit, is_held, app) => read?,
                     () = app.cut() => return Err(Fault::Draining.into()),
                 };
                 self.hold(bytes, share)

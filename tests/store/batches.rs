@@ -86,8 +86,8 @@ async fn a_file_is_seen_once_it_is_whole(store: &Store) {
     assert_eq!(store.append_chunk(name.clone(), chunk(2, 4, "e\n"), LIMITS, NOW).await, Err(Error::Conflict));
     assert_eq!(content(store, name.clone()).await, "a\nb\nc\nd");
     for (line, place) in [(0, Some(0)), (1, Some(0)), (2, Some(1)), (3, Some(1)), (4, None)] {
-        let found = store.chunk_with_line(name.clone(), line).await.unwrap();
-        assert_eq!(found.map(|chunk| chunk.place), place, "line {line}");
+        let found = store.chunk_at(name.clone(), line).await.unwrap();
+        assert_eq!(found, place.map(|place| (place, [4, 3][place as usize])), "line {line}");
     }
     assert_eq!(store.file(Key::new("other", "file-1"), NOW).await, Err(Error::NotFound));
     assert_eq!(store.delete_file(Key::new("other", "file-1"), NOW).await, Err(Error::NotFound));

@@ -75,7 +75,8 @@ async fn fault_o31_a_sweep_of_large_chunks_is_short() {
                 rows => removed.push(rows),
             }
         }
-        assert_eq!(removed, [2, 3, 3], "two chunks at a time, and two files");
+        removed.sort_unstable();
+        assert_eq!(removed, [1, 1, 1, 1, 2, 2], "a chunk at a time, and a file with its last one");
         let huge = "x".repeat(40 << 20) + "\n";
         file(&store, "file-3", &[&huge, &huge]).await;
         assert_eq!(store.sweep_files(NOW + 1_000).await, Ok(1), "a chunk above the limit goes alone");

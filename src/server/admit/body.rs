@@ -25,17 +25,23 @@ use tokio::time::Instant;
 /// Time that is as good as no limit on a whole body.
 const PATIENCE: Duration = Duration::from_secs(30 * 86_400);
 
-/// Reads a request's body of at most `limit` bytes, and takes its size from the memory budget. Fails if the body
-/// is too large, too slow or incomplete, or if the budget is exhausted.
+/// Reads a request's body of at most `limit` bytes, and takes its size from the memory budget, unless `is_held`: the line
+/// of a batch is a part of a chunk that has its share. Fails if the body is too large, too slow or incomplete, or if the
+/// budget is exhausted.
 pub(in crate::server) async fn read(
     body: Incoming,
     limit: usize,
+    is_held: bool,
     app: &App,
 ) -> Result<(Bytes, BudgetShare), Failure> {
     let limit = limit.min(app.budget.most());
     let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if declared > limit {
         return Err(Fault::TooLarge.into());
+    }
+    if is_held {
+        let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        return Ok((bytes, app.budget.share(0)?));
     }
     let mut share = app.budget.share(declared)?;
     let bytes = Reader::new(&app.config.timeouts).read(body, limit, declared, &mut share).await?;

@@ -38,6 +38,8 @@ pub(in crate::server) fn make_room(buffer: &mut BytesMut, more: usize, limit: us
 pub(in crate::server) struct Budget {
     most: usize,
     taken: AtomicUsize,
+    /// Bytes of these that work which can wait has taken.
+    spare: AtomicUsize,
     memory: Option<Memory>,
     short: AtomicBool,
     shown: Arc<Gauge>,
@@ -55,7 +57,14 @@ impl Budget {
             given => given,
         };
         let shown = Arc::clone(&metrics.bodies);
-        Arc::new(Self { most, taken: AtomicUsize::new(0), memory, short: AtomicBool::new(false), shown })
+        Arc::new(Self {
+            most,
+            taken: AtomicUsize::new(0),
+            spare: AtomicUsize::new(0),
+            memory,
+            short: AtomicBool::new(false),
+            shown,
+        })
     }
 
     /// Returns the limit in bytes.
@@ -70,9 +79,21 @@ impl Budget {
 
     /// Takes bytes from the budget until the share is dropped. Fails if the budget is exhausted.
     pub(in crate::server) fn share(self: &Arc<Self>, bytes: usize) -> Result<BudgetShare, Failure> {
-        let mut share = BudgetShare { budget: Arc::clone(self), bytes: 0 };
+        let mut share = BudgetShare { budget: Arc::clone(self), bytes: 0, spare: 0 };
         share.take(bytes)?;
         Ok(share)
+    }
+
+    /// Takes bytes for work that can wait, such as downloads and the lines of batches: they have one half of the budget at
+    /// most, and leave the other to requests. Returns `None` if there is no room. What is larger than that half takes all
+    /// of it.
+    pub(in crate::server) fn spare(self: &Arc<Self>, bytes: usize) -> Option<BudgetShare> {
+        let half = self.most / 2;
+        let bytes = bytes.min(half);
+        let fits = |taken: usize| taken.checked_add(bytes).filter(|all| *all <= half);
+        self.spare.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        let mut share = BudgetShare { budget: Arc::clone(self), bytes: 0, spare: bytes };
+        share.take(bytes).is_ok().then_some(share)
     }
 
     /// Checks the memory of the process periodically, without end.
@@ -96,6 +117,8 @@ impl Budget {
 pub(in crate::server) struct BudgetShare {
     budget: Arc<Budget>,
     bytes: usize,
+    /// Bytes of these that count as spare.
+    spare: usize,
 }
 
 impl BudgetShare {
@@ -128,6 +151,7 @@ impl BudgetShare {
 impl Drop for BudgetShare {
     fn drop(&mut self) {
         self.budget.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.spare.fetch_sub(self.spare, Ordering::Relaxed);
         self.budget.shown.add(-i64::try_from(self.bytes).unwrap_or(i64::MAX));
     }
 }

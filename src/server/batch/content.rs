@@ -1,10 +1,12 @@
 //! Content of a file, sent as it is read from the store.
 
+use super::chunk::{HeldChunk, NextChunk, chunk_with};
 use crate::server::admit::body::{AbortedBody, Body};
+use crate::server::admit::budget::Budget;
 use crate::server::admit::headers::Success;
 use crate::server::context::RequestContext;
 use crate::server::record::Record;
-use crate::store::{Error, Key, Store};
+use crate::store::{Error, Key, Store, StoredFile};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use futures::Stream;
@@ -13,6 +15,10 @@ use http::{HeaderMap, HeaderValue, Response, request};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Interval at which a download looks for room in memory.
+const LOOK: Duration = Duration::from_millis(50);
 
 impl RequestContext {
     pub(super) async fn file_content(&mut self, head: &request::Parts) -> Result<Response<Body>, Failure> {
@@ -26,7 +32,7 @@ impl RequestContext {
         let success =
             Success { request_id: &record.request_id, passed: &self.passed, attempts: 0, model: None };
         let head = success.relayed(200, &kind);
-        let body = StreamBody::new(content(store, key, file.chunks, record));
+        let body = StreamBody::new(content(store, file, record));
         Ok(head.map(|()| Body::arriving(Box::new(body))))
     }
 }
@@ -35,21 +41,20 @@ impl RequestContext {
 /// ends, the body is aborted, so that its client does not take it for complete.
 fn content(
     store: Arc<Store>,
-    key: Key,
-    chunks: u64,
+    file: StoredFile,
     record: Record,
 ) -> impl Stream<Item = Result<Frame<Bytes>, AbortedBody>> + Send {
     futures::stream::unfold(Some((0, record)), move |next| {
-        let (store, key) = (Arc::clone(&store), key.clone());
+        let (store, key, lines) = (Arc::clone(&store), file.key.clone(), file.lines);
         async move {
-            let (place, mut record) = next?;
-            if place == chunks {
+            let (line, mut record) = next?;
+            if line == lines {
                 record.completed();
                 return None;
             }
             let app = Arc::clone(&record.app);
             let read = tokio::select! {
-                read = read_chunk(&store, &key, place) => read.map_err(|error| match error {
+                read = next_chunk(&store, &key, line, &app.budget) => read.map_err(|error| match error {
                     Error::NotFound => Failure::from(Fault::NotFound).with_message("The file was deleted."),
                     error => {
                         tracing::warn!(file = &*key.id, %error, "the content of a file cannot be read on");
@@ -59,9 +64,9 @@ fn content(
                 () = app.cut() => Err(Fault::Draining.into()),
             };
             Some(match read {
-                Ok(text) => {
-                    record.bytes += text.len();
-                    (Ok(Frame::data(Bytes::from_owner(ChunkText(text)))), Some((place + 1, record)))
+                Ok(chunk) => {
+                    record.bytes += chunk.bytes.len();
+                    (Ok(Frame::data(chunk.bytes)), Some((line + chunk.lines, record)))
                 }
                 Err(failure) => {
                     record.failed(&failure);
@@ -72,18 +77,13 @@ fn content(
     })
 }
 
-/// Returns the text of a chunk of a file. Fails if it is missing.
-pub(super) async fn read_chunk(store: &Store, key: &Key, place: u64) -> Result<Arc<str>, Error> {
-    let read = store.chunks(key.clone(), place, 1).await?;
-    let chunk = read.into_iter().find(|chunk| chunk.place == place);
-    chunk.map(|chunk| chunk.body).ok_or(Error::NotFound)
-}
-
-/// Text of a chunk, as bytes that are not copied.
-struct ChunkText(Arc<str>);
-
-impl AsRef<[u8]> for ChunkText {
-    fn as_ref(&self) -> &[u8] {
-        self.0.as_bytes()
+/// Reads the chunk with a line, once there is memory for it. Fails if it is missing.
+async fn next_chunk(store: &Store, key: &Key, line: u64, budget: &Arc<Budget>) -> Result<HeldChunk, Error> {
+    loop {
+        match chunk_with(store, key, line, budget).await? {
+            NextChunk::Chunk(chunk) => return Ok(chunk),
+            NextChunk::NoRoom => tokio::time::sleep(LOOK).await,
+            NextChunk::End => return Err(Error::NotFound),
+        }
     }
 }

@@ -10,6 +10,7 @@
 //! ```
 
 mod api;
+mod chunk;
 mod content;
 pub(super) mod dispatch;
 mod done_lines;

@@ -1,6 +1,6 @@
 //! Files of `/v1/files` in the parts of messages.
 
-use super::content::read_chunk;
+use super::chunk::chunk_text;
 use crate::request::invalid;
 use crate::request::named_files::{named_files, with_files};
 use crate::server::context::RequestContext;
@@ -81,7 +81,7 @@ impl RequestContext {
     async fn text_of(&self, store: &Store, file: &StoredFile) -> Result<String, Failure> {
         let (mut content, mut place) = (String::with_capacity(bytes_of(file)), 0);
         while place < file.chunks {
-            let read = read_chunk(store, &file.key, place).await;
+            let read = chunk_text(store, &file.key, place).await;
             content.push_str(&read.map_err(|error| self.batch_failure(&error, "File", &file.key.id))?);
             place += 1;
         }

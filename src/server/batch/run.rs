@@ -8,13 +8,12 @@ use super::facts::Facts;
 use super::identity::LineIdentity;
 use super::line::{Line, LineContext, LineEnd, Outcome, has_room, mistake, target};
 use super::queue::LineQueue;
-use super::reader::LineReader;
+use super::reader::{LineReader, LineText, NextLine};
 use super::registry::Entry;
 use super::seconds;
 use crate::request::batch::BatchLine;
 use crate::server::App;
 use crate::store::{Batch, BatchStatus, BatchStep, Error, Key, Lines, Store};
-use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::collections::HashSet;
@@ -157,11 +156,11 @@ impl BatchRun {
 
     fn reader(&self) -> LineReader {
         let key = Key { tenant: self.batch.key.tenant.clone(), id: self.batch.input.clone() };
-        LineReader::new(Arc::clone(&self.store), key, self.done.cursor())
+        LineReader::new(Arc::clone(&self.store), key, Arc::clone(&self.app().budget), self.done.cursor())
     }
 
     /// Reads the next line; repeats a read that fails.
-    async fn read(&self, reader: &mut LineReader) -> Result<Option<(u64, String)>, Stop> {
+    async fn read(&self, reader: &mut LineReader) -> Result<NextLine, Stop> {
         loop {
             match reader.next().await {
                 Ok(line) => return Ok(line),
@@ -176,6 +175,22 @@ impl BatchRun {
         }
     }
 
+    /// Reads the next line, once there is memory for it; `None` at the end.
+    async fn read_in_time(&self, reader: &mut LineReader) -> Result<Option<(u64, LineText)>, Stop> {
+        loop {
+            match self.read(reader).await? {
+                NextLine::Line(number, text) => return Ok(Some((number, text))),
+                NextLine::End => return Ok(None),
+                NextLine::NoRoom => tokio::time::sleep(LOOK).await,
+            }
+            match self.stop() {
+                Some(Stop::Expired | Stop::Cancelled) if self.batch.status != BatchStatus::Validating => {}
+                Some(stop) => return Err(stop),
+                None => {}
+            }
+        }
+    }
+
     /// Checks all lines of the input. Returns false if there are mistakes, which are then among the facts.
     async fn validate(&mut self) -> Result<bool, Stop> {
         let most = self.app().config.batch.max_lines;
@@ -183,7 +198,8 @@ impl BatchRun {
         // Hashes with a random key take a fraction of the ids' memory; a collision of two is as good as impossible.
         let (hasher, mut seen) = (RandomState::new(), HashSet::new());
         let (mut total, mut mistakes) = (0, Vec::new());
-        while let Some((number, text)) = self.read(&mut reader).await? {
+        while let Some((number, text)) = self.read_in_time(&mut reader).await? {
+            let text = text.as_str();
             if number % 1_000 == 0 {
                 tokio::task::yield_now().await;
                 if let Some(stop) = self.stop() {
@@ -199,7 +215,7 @@ impl BatchRun {
                 mistakes.push(mistake("too_many_tasks", &message, None, None));
                 break;
             }
-            match BatchLine::read(&text, &self.context.endpoint) {
+            match BatchLine::read(text, &self.context.endpoint) {
                 Ok(line) if !seen.insert(hasher.hash_one(&*line.custom_id)) => {
                     let message = "The custom_id of this line is that of an earlier one.";
                     mistakes.push(mistake("duplicate_custom_id", message, Some("custom_id"), Some(number)));
@@ -295,9 +311,17 @@ impl BatchRun {
                 if lines.is_read || lines.queue.is_full(free) {
                     return Ok(());
                 }
-                match self.next_line(&mut lines.reader).await? {
-                    Some(line) => lines.queue.push(line),
-                    None => lines.is_read = true,
+                match self.read(&mut lines.reader).await? {
+                    NextLine::Line(number, text) => {
+                        // There may be millions of lines that are done or blank.
+                        if number % 1_000 == 0 {
+                            tokio::task::yield_now().await;
+                        }
+                        self.line(number, &text).into_iter().for_each(|line| lines.queue.push(line));
+                    }
+                    // Lines under way make room.
+                    NextLine::NoRoom => return Ok(()),
+                    NextLine::End => lines.is_read = true,
                 }
                 continue;
             };
@@ -321,33 +345,26 @@ impl BatchRun {
         }
     }
 
-    /// Returns the next line that has no result; `None` once the input has been read.
-    async fn next_line(&mut self, reader: &mut LineReader) -> Result<Option<Line>, Stop> {
-        while let Some((number, text)) = self.read(reader).await? {
-            // There may be millions of lines that are done or blank.
-            if number % 1_000 == 0 {
-                tokio::task::yield_now().await;
-            }
-            if self.done.contains(number) {
-                continue;
-            }
-            let Ok(line) = BatchLine::read(&text, &self.context.endpoint) else {
-                // All lines have been checked: this one is empty.
-                self.done.insert(number);
-                continue;
-            };
-            let mut hasher = DefaultHasher::new();
-            (&self.batch.key.id, number).hash(&mut hasher);
-            return Ok(Some(Line {
-                number,
-                custom_id: line.custom_id.into_owned(),
-                model: line.model.into_owned(),
-                body: Bytes::from(line.body.to_owned()),
-                seed: hasher.finish(),
-                attempts: None,
-            }));
+    /// Returns a line of the input that is to be run; `None` if it is empty or has a result.
+    fn line(&mut self, number: u64, text: &LineText) -> Option<Line> {
+        if self.done.contains(number) {
+            return None;
         }
-        Ok(None)
+        let Ok(line) = BatchLine::read(text.as_str(), &self.context.endpoint) else {
+            // All lines have been checked: this one is empty.
+            self.done.insert(number);
+            return None;
+        };
+        let mut hasher = DefaultHasher::new();
+        (&self.batch.key.id, number).hash(&mut hasher);
+        Some(Line {
+            number,
+            custom_id: line.custom_id.into_owned(),
+            model: line.model.into_owned(),
+            body: text.part(line.body),
+            seed: hasher.finish(),
+            attempts: None,
+        })
     }
 
     /// Notes the result of a line, to be stored with the next step.
@@ -442,7 +459,11 @@ impl BatchRun {
     async fn expire(&mut self) -> Result<(), Stop> {
         if self.batch.status != BatchStatus::Validating {
             let mut reader = self.reader();
-            while let Some(line) = self.next_line(&mut reader).await? {
+            while let Some((number, text)) = self.read_in_time(&mut reader).await? {
+                if number % 1_000 == 0 {
+                    tokio::task::yield_now().await;
+                }
+                let Some(line) = self.line(number, &text) else { continue };
                 let message = "This request could not be executed before the completion window expired.";
                 let outcome = self.context.failed(line.number, &line.custom_id, "batch_expired", message);
                 self.note(outcome);

@@ -177,15 +177,12 @@ impl Memory {
         Ok(chunks.take(*limit).cloned().collect())
     }
 
-    pub(in crate::store) fn chunk_with_line(
-        &mut self,
-        key: &Key,
-        line: &u64,
-    ) -> Result<Option<Chunk>, Error> {
+    pub(in crate::store) fn chunk_at(&mut self, key: &Key, line: &u64) -> Result<Option<(u64, u64)>, Error> {
         let Some(row) = self.batches.files.get(key) else { return Ok(None) };
         let behind = row.chunks.partition_point(|chunk| chunk.first <= *line);
         let chunk = behind.checked_sub(1).and_then(|at| row.chunks.get(at));
-        Ok(chunk.filter(|chunk| chunk.first + chunk.lines > *line).cloned())
+        let chunk = chunk.filter(|chunk| chunk.first + chunk.lines > *line);
+        Ok(chunk.map(|chunk| (chunk.place, chunk.body.len() as u64)))
     }
 
     pub(in crate::store) fn sweep_files(&mut self, now: &Millis) -> Result<u64, Error> {

@@ -11,7 +11,7 @@ const FILE: &str = "tenant, id, purpose, name, created, expires, bytes, line_cou
 
 /// Files that one sweep looks at, the chunks of each that it removes, and the bytes of all of them: more would take
 /// longer than an operation may.
-const SWEPT: (u64, u64, u64) = (8, 16, 32 << 20);
+const SWEPT: (u64, u64, u64) = (8, 16, 16 << 20);
 
 impl Row {
     /// Reads the columns of [`FILE`].
@@ -255,16 +255,16 @@ pub(in crate::store) async fn chunks<S: Sql>(
     s.query(sql, &values).await?.iter().map(Row::chunk).collect()
 }
 
-pub(in crate::store) async fn chunk_with_line<S: Sql>(
+pub(in crate::store) async fn chunk_at<S: Sql>(
     s: &mut S,
     key: &Key,
     line: &u64,
-) -> Result<Option<Chunk>, Error> {
-    let sql = "SELECT place, first_line, line_count, body FROM samewire_chunks \
+) -> Result<Option<(u64, u64)>, Error> {
+    let sql = "SELECT place, CAST(octet_length(body) AS BIGINT) FROM samewire_chunks \
                WHERE tenant = $1 AND holder = $2 AND first_line <= $3 AND first_line + line_count > $3 \
                ORDER BY first_line DESC LIMIT 1";
     let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), line.into()]).await?;
-    rows.first().map(Row::chunk).transpose()
+    rows.first().map(|row| Ok((row.count(0)?, row.count(1)?))).transpose()
 }
 
 /// Removes chunks of a file that goes, and the file with the last ones. `room`: the bytes that may still be removed;

@@ -1,8 +1,10 @@
 //! Memory that large batches take.
 
-use super::{create, echo, line, object, until_batch, upload};
+use super::{
+    batches, create, echo, line, object, prompt_of, results, started, until_batch, upload, uploaded,
+};
 use crate::responses::stored::Folder;
-use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Samewire, Script, Setup, until};
+use crate::sim::{Client, CloseKind, Engine, Gate, PATIENCE, Request, Samewire, Script, Setup, World, until};
 
 const LINES: usize = 200_000;
 
@@ -70,4 +72,75 @@ async fn fault_o37_a_large_file_takes_little_memory() {
     let mut client = Client::connect(proxy).await.with_patience(PATIENCE * 6);
     client.send(&Request::get(&format!("/v1/files/{file}/content")).bytes()).await;
     assert_eq!(client.answer().await.text(), input);
+}
+
+const BODIES: &str = "samewire_bodies_in_flight_bytes";
+
+/// Starts a world in which requests have two megabytes of memory for their bodies.
+async fn narrow(engine: Engine) -> World {
+    let limits = "[limits]\nbodies_in_flight_bytes = 2000000";
+    World::start(engine, batches("").config(limits)).await
+}
+
+/// Checks that a client's request finds room in memory.
+async fn has_room(world: &World) {
+    let body =
+        format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{}"}}]}}"#, "c".repeat(900_000));
+    let answer = world.ask(&Request::post("/v1/chat/completions", body)).await;
+    assert_eq!(answer.head.status, 200, "{}", answer.text());
+}
+
+/// Long lines, of which two batches have more than there is memory for: they leave half of it to clients.
+#[tokio::test]
+async fn fault_o35_lines_leave_memory_to_clients() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let engine = Engine::answering(move |attempt| {
+        let script = Script::new();
+        let is_line = prompt_of(attempt).starts_with('l');
+        let script = if is_line { script.wait(&held) } else { script };
+        script.json(
+            "200 OK",
+            r#"{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}"#,
+        )
+    });
+    let world = narrow(engine.await).await;
+    let lines: String = (0..6).map(|n| line(&n.to_string(), &"l".repeat(300_000))).collect();
+    let ids = [started(world.proxy(), &lines).await, started(world.proxy(), &lines).await];
+    // No more than three of the twelve lines have room at once.
+    world.engine.wait_attempts(3).await;
+    has_room(&world).await;
+    assert_eq!(world.engine.attempt_count(), 4);
+    gate.open();
+    for id in ids {
+        let over = super::ended(world.proxy(), &id).await;
+        assert_eq!(results(world.proxy(), &over["output_file_id"]).await.len(), 6, "{over}");
+    }
+    world.samewire.metric_becomes(BODIES, 0).await;
+    world.end().await;
+}
+
+/// Clients that download long lines and do not read take no memory that requests need.
+#[tokio::test]
+async fn fault_o37_downloads_leave_memory_to_requests() {
+    let world = narrow(Engine::answering(echo).await).await;
+    let text = format!("{}\n", "x".repeat(300_000)).repeat(64);
+    let id = uploaded(world.proxy(), &text).await;
+    let download = Request::get(&format!("/v1/files/{id}/content")).bytes();
+    let mut idle = Vec::new();
+    for _ in 0..6 {
+        let mut client = Client::connect_narrow(world.proxy()).await;
+        client.send(&download).await;
+        client.head().await;
+        idle.push(client);
+    }
+    has_room(&world).await;
+    for client in idle {
+        client.leave(CloseKind::Rst);
+    }
+    let mut reader = Client::connect(world.proxy()).await.with_patience(PATIENCE * 6);
+    reader.send(&download).await;
+    assert_eq!(reader.answer().await.text(), text);
+    world.samewire.metric_becomes(BODIES, 0).await;
+    world.end_without_checks();
 }
