@@ -15,7 +15,7 @@ function requests(stage, fresh) {
       all = { running: [{ ...running, state: 'streaming', first_token_ms: 123.4, tokens: 77, tokens_per_second: 33.3 }], ended: [] }
       await until(page, () => /streaming live-model live-key .* 123 ms 77 33.3 .*recording/.test(document.querySelector('.requests .list-row').innerText.replace(/\s+/g, ' ')))
       const end = { ...running, state: 'ended', end: 'error', side: 'upstream', status: 503, code: 'engine_overloaded', total_ms: 4_321 }
-      all = { running: [{ ...running, id: 'req_next', model: 'next-model' }], ended: [end] }
+      all = { running: [{ ...running, id: 'req_next', number: 1, model: 'next-model' }], ended: [end] }
       await until(page, () => document.querySelectorAll('.requests .list-row').length === 2)
       const [first, second] = await rowsOf(page)
       assert.match(first, /waiting next-model/)
