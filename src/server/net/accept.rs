@@ -199,10 +199,13 @@ pub(in crate::server) async fn serve_connection(
     let mut connection = pin!(worker.http.serve_connection(io, service).with_upgrades());
     let mut phases = PhaseWatcher::of(&shutdown);
     std::future::poll_fn(|cx| {
-        if phases.poll(cx, &shutdown).is_some_and(|phase| phase >= Phase::Draining) {
+        // Polled before: the library closes a connection of which it has not read anything yet.
+        let polled = connection.as_mut().poll(cx);
+        if polled.is_pending() && phases.poll(cx, &shutdown).is_some_and(|phase| phase >= Phase::Draining) {
             connection.as_mut().graceful_shutdown();
+            return connection.as_mut().poll(cx).map(drop);
         }
-        connection.as_mut().poll(cx).map(drop)
+        polled.map(drop)
     })
     .await;
 }

@@ -82,6 +82,9 @@ impl WriteTimer {
     }
 }
 
+/// Time after its start for which a head is waited for while the process drains.
+const JUST_ACCEPTED: Duration = Duration::from_secs(2);
+
 /// Returns the time by which a wait must be extended because its timer fired far too late, else `None`. Data that
 /// arrived meanwhile is still unread in the socket: it is read before a peer counts as late (faults O12).
 pub(in crate::server) fn late_timer_extension(end: Instant, now: Instant) -> Option<Duration> {
@@ -262,8 +265,11 @@ impl ClientIo {
             return Poll::Ready(Err(ErrorKind::TimedOut.into()));
         }
         let (since, patience) = match self.wait {
-            // Do not wait for the rest of a head while the process drains.
-            ClientWait::Head(_) if self.shutdown.phase() >= Phase::Draining => {
+            // The first request of a connection that was accepted at the last moment is refused, not reset.
+            ClientWait::Head(since) if self.shutdown.phase() == Phase::Draining => {
+                (since, self.head.min(JUST_ACCEPTED))
+            }
+            ClientWait::Head(_) if self.shutdown.phase() > Phase::Draining => {
                 return Poll::Ready(Err(ErrorKind::TimedOut.into()));
             }
             ClientWait::Head(since) => (since, self.head),

@@ -72,6 +72,24 @@ async fn a_drain_waits_for_what_runs_and_ends_nothing() {
     assert!(start.elapsed() < Duration::from_secs(4), "it has settled already");
 }
 
+/// A connection is accepted just before samewire stops to take new ones, and its request comes just after that.
+#[tokio::test]
+async fn fault_o01_a_connection_that_was_just_accepted_is_answered() {
+    let engine = Engine::answering(|_| Script::answer("a", 1)).await;
+    let setup = Setup::new().args(&["--engine", "vllm"]).upstream(&engine.url());
+    let samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 0.2")).await;
+    let mut client = Client::connect(samewire.proxy).await;
+    let admin = samewire.admin;
+    let drained = tokio::spawn(async move { Request::get("/drain/wait").ask(admin).await });
+    let refused = || std::net::TcpStream::connect(samewire.proxy).is_err();
+    until("the listener is closed", PATIENCE, refused).await;
+    client.send(&Request::plain("").bytes()).await;
+    let answer = client.answer().await;
+    assert_eq!((answer.head.status, answer.fault().code.as_deref()), (503, Some("draining")));
+    assert_eq!(answer.head.header("connection"), Some("close"));
+    within("the drain ends", drained).await.expect("no panic");
+}
+
 #[tokio::test]
 async fn fault_o04_the_engine_is_stopped_first() {
     let gate = Gate::default();
