@@ -119,8 +119,8 @@ impl RequestContext {
             return Err(Fault::Draining);
         }
         let most = i64::try_from(app.config.limits.requests).unwrap_or(i64::MAX);
-        // Background responses have limits of their own.
-        let waiting = app.requests.value() - app.background_jobs.places();
+        // Background responses have limits of their own, and what is read from the store asks no engine.
+        let waiting = app.requests.value() - app.background_jobs.places() - app.stored_answers.value();
         if waiting > most || app.budget.is_short() { Err(Fault::Overloaded) } else { Ok(()) }
     }
 

@@ -23,6 +23,7 @@ mod responses;
 mod routes;
 mod running;
 mod start;
+mod stored_answer;
 mod tokenize;
 
 pub use admit::memory::description as memory_told;
@@ -80,6 +81,8 @@ pub(crate) struct App {
     registry: Arc<RequestRegistry>,
     /// Number of requests in progress.
     requests: Arc<Gauge>,
+    /// Number of these whose answer is read from the store and sent: downloads, and followed events.
+    stored_answers: Arc<Gauge>,
     /// Time at which the process began to serve.
     started: Instant,
     /// Address on which clients are accepted.

@@ -7,6 +7,7 @@ use super::handlers::relayed::Progress;
 use super::net::connection_state::ConnectionState;
 use super::protocol::Protocol;
 use super::running::{RegistryEntry, RequestFacts, RequestOutcome};
+use super::stored_answer::StoredAnswer;
 use crate::auth::Caller;
 use crate::capture::{Outcome, Recording, RequestInfo, redacted_target};
 use crate::config::Credentials;
@@ -55,22 +56,6 @@ struct RequestLine {
     engine: Option<(Option<u16>, String)>,
 }
 
-/// Place among the requests that are under way, given back when dropped.
-pub(super) struct RequestCount(Arc<App>);
-
-impl RequestCount {
-    pub(super) fn begin(app: &Arc<App>) -> Self {
-        app.requests.add(1);
-        Self(Arc::clone(app))
-    }
-}
-
-impl Drop for RequestCount {
-    fn drop(&mut self) {
-        self.0.requests.add(-1);
-    }
-}
-
 /// Data of a request collected while it runs; dropping the record writes the log line and the metrics.
 pub(super) struct Record {
     pub(super) app: Arc<App>,
@@ -114,6 +99,8 @@ pub(super) struct Record {
     /// Recording of the exchange, if it is captured.
     pub(super) recording: Option<Arc<Recording>>,
     line: RequestLine,
+    /// Count of the answer, if it is read from the store.
+    stored: Option<StoredAnswer>,
     /// Entry in the registry of running requests; `None` once the request has ended.
     entry: Option<RegistryEntry>,
 }
@@ -155,7 +142,14 @@ impl Record {
             content: None,
             recording: None,
             line: RequestLine::default(),
+            stored: None,
         }
+    }
+
+    /// Notes that an answer begins which is read from the store and sent.
+    pub(super) fn answered_from_store(&mut self) {
+        self.answered(200);
+        self.stored = Some(StoredAnswer::of_record(&self.app));
     }
 
     /// Sets the protocol in which the client speaks.

@@ -119,6 +119,7 @@ async fn serve(
         registry: Arc::default(),
         started: Instant::now(),
         requests: Arc::default(),
+        stored_answers: Arc::default(),
         clients: proxy.local_addr()?,
         page: page.map(Arc::new),
         shutdown: Arc::new(shutdown),

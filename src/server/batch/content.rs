@@ -1,8 +1,8 @@
 //! Content of a file, sent as it is read from the store.
 
 use super::chunk::{HeldChunk, NextChunk, chunk_with};
+use crate::server::App;
 use crate::server::admit::body::{AbortedBody, Body};
-use crate::server::admit::budget::Budget;
 use crate::server::admit::headers::Success;
 use crate::server::context::RequestContext;
 use crate::server::record::Record;
@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Interval at which a download looks for room in memory.
 const LOOK: Duration = Duration::from_millis(50);
+/// Bytes that the HTTP library gets at once. It may copy them: what is not sent yet stays in the chunk, which is counted.
+const PIECE: usize = 128 << 10;
 
 impl RequestContext {
     pub(super) async fn file_content(&mut self, head: &request::Parts) -> Result<Response<Body>, Failure> {
@@ -26,7 +28,7 @@ impl RequestContext {
         let found = store.file(key.clone(), self.app.store_handle.now()).await;
         let file = found.map_err(|error| self.batch_failure(&error, "File", &key.id))?;
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
-        record.answered(200);
+        record.answered_from_store();
         let kind =
             HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))]);
         let success =
@@ -44,46 +46,50 @@ fn content(
     file: StoredFile,
     record: Record,
 ) -> impl Stream<Item = Result<Frame<Bytes>, AbortedBody>> + Send {
-    futures::stream::unfold(Some((0, record)), move |next| {
+    futures::stream::unfold(Some((0, Bytes::new(), record)), move |next| {
         let (store, key, lines) = (Arc::clone(&store), file.key.clone(), file.lines);
         async move {
-            let (line, mut record) = next?;
-            if line == lines {
+            let (mut line, mut rest, mut record) = next?;
+            if rest.is_empty() && line == lines {
                 record.completed();
                 return None;
             }
-            let app = Arc::clone(&record.app);
-            let read = tokio::select! {
-                read = next_chunk(&store, &key, line, &app.budget) => read.map_err(|error| match error {
-                    Error::NotFound => Failure::from(Fault::NotFound).with_message("The file was deleted."),
-                    error => {
-                        tracing::warn!(file = &*key.id, %error, "the content of a file cannot be read on");
-                        Fault::StoreUnavailable.into()
+            if rest.is_empty() {
+                match next_chunk(&store, &key, line, &record.app).await {
+                    Ok(chunk) => (line, rest) = (line + chunk.lines, chunk.bytes),
+                    Err(failure) => {
+                        record.failed(&failure);
+                        return Some((Err(AbortedBody), None));
                     }
-                }),
-                () = app.cut() => Err(Fault::Draining.into()),
-            };
-            Some(match read {
-                Ok(chunk) => {
-                    record.bytes += chunk.bytes.len();
-                    (Ok(Frame::data(chunk.bytes)), Some((line + chunk.lines, record)))
                 }
-                Err(failure) => {
-                    record.failed(&failure);
-                    (Err(AbortedBody), None)
-                }
-            })
+            }
+            let piece = rest.split_to(rest.len().min(PIECE));
+            record.bytes += piece.len();
+            Some((Ok(Frame::data(piece)), Some((line, rest, record))))
         }
     })
 }
 
-/// Reads the chunk with a line, once there is memory for it. Fails if it is missing.
-async fn next_chunk(store: &Store, key: &Key, line: u64, budget: &Arc<Budget>) -> Result<HeldChunk, Error> {
-    loop {
-        match chunk_with(store, key, line, budget).await? {
-            NextChunk::Chunk(chunk) => return Ok(chunk),
-            NextChunk::NoRoom => tokio::time::sleep(LOOK).await,
-            NextChunk::End => return Err(Error::NotFound),
+/// Reads the chunk with a line, once there is memory for it. Fails if it is missing, or the process ends.
+async fn next_chunk(store: &Store, key: &Key, line: u64, app: &App) -> Result<HeldChunk, Failure> {
+    let read = async {
+        loop {
+            match chunk_with(store, key, line, &app.budget).await? {
+                NextChunk::Chunk(chunk) => return Ok(chunk),
+                NextChunk::NoRoom => tokio::time::sleep(LOOK).await,
+                NextChunk::End => return Err(Error::NotFound),
+            }
         }
-    }
+    };
+    let read = tokio::select! {
+        read = read => read,
+        () = app.cut() => return Err(Fault::Draining.into()),
+    };
+    read.map_err(|error| match error {
+        Error::NotFound => Failure::from(Fault::NotFound).with_message("The file was deleted."),
+        error => {
+            tracing::warn!(file = &*key.id, %error, "the content of a file cannot be read on");
+            Fault::StoreUnavailable.into()
+        }
+    })
 }

@@ -35,10 +35,11 @@ use super::admit::parse::parse;
 use super::admit::quota::Ticket;
 use super::context::RequestContext;
 use super::panics;
-use super::record::{Record, RequestCount};
+use super::record::Record;
 use super::relay::attempt::{Attempt, AttemptTarget, Sender, UpstreamRequest};
 use super::relay::selection::UpstreamSelection;
 use super::relay::{Relay, RelayParams};
+use super::stored_answer::StoredAnswer;
 use crate::plan::Route;
 use crate::request::invalid;
 use crate::request::responses::outputs::inherited_fields;
@@ -342,7 +343,7 @@ impl RequestContext {
             headers::Success { request_id: &request_id, passed: &HeaderMap::new(), attempts: 1, model: None };
         Ok(match streams {
             true => {
-                let following = background::Following::Beginner(RequestCount::begin(&app));
+                let following = background::Following::Beginner(StoredAnswer::beside_record(&app));
                 let told = background::follow(app, store, key, None, dialect, keepalive, following);
                 head.stream().map(|()| Body::stream(told))
             }

@@ -164,7 +164,7 @@ impl RequestContext {
     /// Returns the head of a stream of stored events, and the record that ends with the stream.
     fn replay(&mut self) -> Result<(Response<()>, record::Record), Failure> {
         let mut record = self.record.take().ok_or(Fault::Proxy)?;
-        record.answered(200);
+        record.answered_from_store();
         let head = headers::Success {
             request_id: &record.request_id,
             passed: &self.passed,

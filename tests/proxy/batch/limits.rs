@@ -13,7 +13,7 @@ const LINES: usize = 200_000;
 async fn fault_o37_blank_lines_take_no_memory() {
     let (gate, folder) = (Gate::default(), Folder::new());
     let held = gate.clone();
-    let engine = Engine::answering(move |attempt| match super::prompt_of(attempt).as_str() {
+    let engine = Engine::answering(move |attempt| match prompt_of(attempt).as_str() {
         "wait" => super::echo_after(Script::new().wait(&held), attempt),
         _ => echo(attempt),
     })
@@ -38,7 +38,7 @@ async fn fault_o37_blank_lines_take_no_memory() {
     gate.open();
     let over = super::ended(proxy, id).await;
     assert_eq!(over["request_counts"], super::json(r#"{"total":2,"completed":2,"failed":0}"#), "{over}");
-    assert_eq!(super::results(proxy, &over["output_file_id"]).await.len(), 2);
+    assert_eq!(results(proxy, &over["output_file_id"]).await.len(), 2);
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use super::{READ, RETRY, error_event};
 use crate::server::App;
-use crate::server::record::{Record, RequestCount};
+use crate::server::record::Record;
+use crate::server::stored_answer::StoredAnswer;
 use crate::store::{Error, Key, Store};
 use crate::wire::encode::in_dialect;
 use crate::wire::fault::{Failure, Fault};
@@ -24,7 +25,7 @@ pub(in crate::server) enum Following {
     /// Request for the events alone.
     Reader(Box<Record>),
     /// Request that has begun the response, whose own record ends with the response.
-    Beginner(#[expect(dead_code, reason = "it is held for its drop")] RequestCount),
+    Beginner(#[expect(dead_code, reason = "it is held for its drop")] StoredAnswer),
 }
 
 impl Following {
