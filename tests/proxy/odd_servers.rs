@@ -320,16 +320,21 @@ async fn models_without_a_name_are_left_out() {
     }
 }
 
+/// A certificate that is its own authority counts for the names that it has.
 #[tokio::test]
-async fn certificates_of_authorities_are_explained() {
-    let (authority, folder) = (Authority::new("tests"), Folder::new());
+async fn certificates_of_authorities_are_taken_for_their_names() {
     let engine = Engine::script(recorded("vllm/text-whole")).await;
-    let tunnel = Tunnel::out_of_tls(engine.address, authority.own().server(None)).await;
-    let ca = folder.write("ca.pem", &authority.pem());
-    let outcome = conform(&[&tunnel.url(), "--ca-file", ca.to_str().unwrap()]).await;
-    assert_eq!((outcome.code, outcome.out.as_str()), (3, ""), "{}", outcome.err);
-    assert!(outcome.err.contains("the certificate of an authority as its own"), "{}", outcome.err);
-    assert!(!outcome.err.contains("CaUsedAsEndEntity"), "{}", outcome.err);
+    for (authority, is_named) in
+        [(Authority::new("tests"), false), (Authority::for_host("localhost", 9), true)]
+    {
+        let folder = Folder::new();
+        let tunnel = Tunnel::out_of_tls(engine.address, authority.own().server(None)).await;
+        let ca = folder.write("ca.pem", &authority.pem());
+        let outcome =
+            conform(&[&tunnel.url(), "--only", "chat-whole", "--ca-file", ca.to_str().unwrap()]).await;
+        assert_eq!(outcome.code == 3, !is_named, "{}", outcome.err);
+        assert_eq!(outcome.err.contains("certificate not valid for name"), !is_named, "{}", outcome.err);
+    }
 }
 
 #[tokio::test]

@@ -81,7 +81,7 @@ async fn fault_u05_no_request_goes_to_a_stranger() {
         ("self-signed", CertifiedPair::self_signed("localhost"), "", Some("certificate")),
         (
             "unknown authority",
-            Authority::new("engines").sign("localhost", 9),
+            Authority::new("strangers").sign("localhost", 9),
             "",
             Some("UnknownIssuer: ca_file must name the authority"),
         ),
