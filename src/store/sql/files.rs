@@ -297,8 +297,7 @@ async fn sweep_file<S: Sql>(s: &mut S, key: &Key, room: &mut Option<u64>) -> Res
 
 pub(in crate::store) async fn sweep_files<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, Error> {
     // Two sweeps at once work on different files: each removes a file only if it has removed all of its chunks. Nobody
-    // sees a file, or adds to it, once it has begun to go. The input of a batch stays
-    // until that has ended, however late.
+    // sees a file, or adds to it, once it has begun to go. The input of a batch stays until that has ended, however late.
     let sql = format!(
         "WITH expired AS (SELECT tenant, id FROM samewire_files AS file WHERE expires <= $1 AND NOT EXISTS \
          (SELECT 1 FROM samewire_batches AS b WHERE b.tenant = file.tenant AND b.input_file = file.id AND b.status < 3) \
