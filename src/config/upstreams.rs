@@ -66,6 +66,14 @@ impl Credentials {
     pub fn are_ours(&self) -> bool {
         !matches!(self, Self::Pass)
     }
+
+    /// Returns samewire's own key, if the engine receives it.
+    pub fn own_key(&self) -> Option<&Secret> {
+        match self {
+            Self::Own(key) => Some(key),
+            Self::None | Self::Pass => None,
+        }
+    }
 }
 
 impl UpstreamConfig {

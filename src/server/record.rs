@@ -10,9 +10,9 @@ use super::running::{RegistryEntry, RequestFacts, RequestOutcome};
 use super::stored_answer::StoredAnswer;
 use crate::auth::Caller;
 use crate::capture::{Outcome, Recording, RequestInfo, redacted_target};
-use crate::config::Credentials;
 use crate::error::{Error, Side};
 use crate::request::EngineBody;
+use crate::secret::Secret;
 use crate::telemetry::{End, Finished, FinishedRequest, Route, Trace, excerpt, fitting, redacted};
 use crate::upstream::{Upstream, other_model};
 use crate::wire::Summary;
@@ -339,25 +339,22 @@ impl Record {
         }
     }
 
-    /// Returns samewire's own key that the upstream gets, if it gets one.
-    fn own_key(&self) -> Option<HeaderValue> {
-        match &self.upstream.as_ref()?.config.auth {
-            Credentials::Own(key) => Some(key.value()),
-            _ => None,
-        }
+    /// Returns samewire's own key, if the upstream receives it.
+    fn own_key(&self) -> Option<&Secret> {
+        self.upstream.as_ref()?.config.auth.own_key()
     }
 
-    /// Returns a failure that the upstream has told, without samewire's own key, which is not for clients.
+    /// Returns a failure that the upstream reported, without samewire's own key, which is not for clients.
     pub(super) fn without_own_key(&self, failure: Failure) -> Failure {
         match self.own_key() {
-            Some(key) => failure.without_key(key.as_bytes()),
+            Some(key) => failure.without_key(&key.bytes()),
             None => failure,
         }
     }
 
     /// Returns the text without the client's key, and without the one that the upstream gets.
     fn without_own_keys(&self, text: &str) -> String {
-        let own = self.own_key();
+        let own = self.own_key().map(Secret::value);
         let keys = own.as_ref().into_iter().chain(&self.line.key);
         keys.fold(text.to_owned(), |text, key| without_key(&text, key.as_bytes()))
     }

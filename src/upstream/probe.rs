@@ -5,10 +5,10 @@
 
 use super::models::{self, Model};
 use super::{DetectedEngine, Evidence, Hops, Outgoing, Upstream};
-use crate::config::Credentials;
 use crate::engine::{self, Engine};
 use crate::error::{RetryClass, Side};
 use crate::request::EngineBody;
+use crate::secret::Secret;
 use crate::telemetry::Propagation;
 use bytes::BytesMut;
 use http::HeaderValue;
@@ -91,7 +91,7 @@ impl<'u> Probe<'u> {
             DetectedEngine { identity, evidence: Evidence::Route(_) | Evidence::Configuration, .. } => {
                 Some(identity.engine)
             }
-            // A gateway's answers have the marks of its engine, but the gateway has a health check of its own.
+            // A gateway's answers have the marks of its engine, but the gateway has its own health check.
             _ => self.owner,
         };
         let own = known.and_then(|engine| engine.detection.health);
@@ -131,7 +131,7 @@ impl<'u> Probe<'u> {
             },
             // A server that asks for a key is up.
             401 | 403 => {
-                if matches!(self.upstream.config.auth, Credentials::Own(_)) {
+                if self.upstream.config.auth.own_key().is_some() {
                     self.upstream.mark_mismatch("its key was refused");
                 }
                 return Ok(());
@@ -155,10 +155,7 @@ impl<'u> Probe<'u> {
 
     /// Sends a GET for a route and returns the reply, whatever its status. Fails if no answer comes back.
     pub(super) async fn get(&mut self, path: &str) -> Result<Reply, ProbeFailure> {
-        let authorization = match &self.upstream.config.auth {
-            Credentials::Own(key) => Some(key.value()),
-            _ => None,
-        };
+        let authorization = self.upstream.config.auth.own_key().map(Secret::value);
         let request = Outgoing {
             method: "GET",
             path: path.to_owned().into(),

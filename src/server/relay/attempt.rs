@@ -564,11 +564,7 @@ fn in_another_form(
 /// Reads the failure from an engine's answer with an error status. `auth`: what the engine was sent; an engine may repeat
 /// the key, which is not for clients.
 pub(in crate::server) fn failure_of(status: u16, body: &[u8], auth: &Credentials) -> Failure {
-    let without = match auth {
-        Credentials::Own(key) => {
-            std::str::from_utf8(body).ok().map(|text| without_key(text, key.value().as_bytes()))
-        }
-        _ => None,
-    };
+    let text = std::str::from_utf8(body).ok();
+    let without = auth.own_key().zip(text).map(|(key, text)| without_key(text, &key.bytes()));
     Failure::of_answer(status, without.as_deref().map_or(body, str::as_bytes), auth.are_ours())
 }

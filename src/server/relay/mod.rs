@@ -25,7 +25,7 @@ use super::admit::quota::Ticket;
 use super::panics;
 use super::record::Record;
 use super::responses::persist::{PendingWrite, ResponseWriter};
-use crate::config::{Credentials, Limits};
+use crate::config::Limits;
 use crate::error::RetryClass;
 use crate::upstream::{Answer, Read, ReadError, Upstream};
 use crate::wire::disclosure::EngineKey;
@@ -374,7 +374,7 @@ impl Relay {
         {
             self.buffer.rewriter.limits(limits);
         }
-        if let Credentials::Own(key) = &self.exchange.chosen.upstream().config.auth {
+        if let Some(key) = self.exchange.chosen.upstream().config.auth.own_key() {
             self.buffer.rewriter.hide_key(EngineKey(key.bytes()));
         }
         self.record.attempts += answer.attempts.saturating_sub(1);
