@@ -109,7 +109,7 @@ pub(super) async fn download(
     let captures = Arc::clone(&present.app().captures);
     let number = match number(query.as_deref()) {
         Ok(number) => number,
-        Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+        Err(refusal) => return refusal,
     };
     let named = id.strip_suffix(".tar").and_then(|id| captures.find(id, number));
     let Some(exchange) = named.or_else(|| captures.find(&id, number)) else { return not_captured() };
@@ -125,14 +125,19 @@ pub(super) async fn download(
 }
 
 /// Returns the number in a query, which tells one exchange from others with its id; `None`: the newest is meant.
-pub(super) fn number(query: Option<&str>) -> Result<Option<u64>, String> {
+///
+/// # Errors
+/// The query has another parameter, or no number.
+pub(super) fn number(query: Option<&str>) -> Result<Option<u64>, Response> {
+    let refusal = |why: String| (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response();
     let mut number = None;
     for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
         match &*name {
             "number" => {
-                number = Some(value.parse().map_err(|_| "number: must be a whole number".to_owned())?);
+                let parsed = value.parse().map_err(|_| refusal("number: must be a whole number".to_owned()));
+                number = Some(parsed?);
             }
-            other => return Err(suggest(format!("{other}: unknown"), other, ["number"])),
+            other => return Err(refusal(suggest(format!("{other}: unknown"), other, ["number"]))),
         }
     }
     Ok(number)

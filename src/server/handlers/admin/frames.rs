@@ -13,9 +13,8 @@ use crate::server::App;
 use crate::server::active_config::ActiveConfig;
 use crate::wire::{AnswerId, Api, Ending, Stamp};
 use axum::extract::{Path, RawQuery, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bytes::Bytes;
-use http::StatusCode;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ pub(super) async fn frames(
     let app = present.app();
     let number = match number(query.as_deref()) {
         Ok(number) => number,
-        Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+        Err(refusal) => return refusal,
     };
     let Some(exchange) = app.captures.find(&id, number) else { return not_captured() };
     let text =
