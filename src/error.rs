@@ -117,6 +117,7 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
 /// Returns the message of the innermost cause, such as a refused connection.
 pub(crate) fn innermost_cause(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), innermost_cause)

@@ -104,13 +104,8 @@ impl RequestContext {
             line_tenant: None,
             line_start: None,
         };
-        match this.authenticate(head) {
-            Ok(()) => Ok(this),
-            Err(failure) => {
-                this.refuse(&failure);
-                Err(failure)
-            }
-        }
+        this.authenticate(head).inspect_err(|failure| drop(this.refuse(failure)))?;
+        Ok(this)
     }
 
     pub(super) fn admit(&self) -> Result<(), Fault> {

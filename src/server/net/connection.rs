@@ -33,6 +33,8 @@ const FIRST: usize = 2 << 10;
 const UPGRADED_READ: usize = 4 << 10;
 /// Interval of checks for a client that has sent more than [`AHEAD`] and then left.
 const CLOSE_CHECK: Duration = Duration::from_millis(50);
+/// Time limit for a head while the process drains.
+const DRAINING_HEAD: Duration = Duration::from_secs(2);
 /// Upper limit for the bytes that are read and discarded after the last answer.
 pub(in crate::server) const LINGER_BYTES: usize = 64 << 10;
 /// Time limit for a client that is still sending after the last answer.
@@ -81,9 +83,6 @@ impl WriteTimer {
         stall.end().min(now + RAISE_LIMIT_AFTER)
     }
 }
-
-/// Time after its start for which a head is waited for while the process drains.
-const JUST_ACCEPTED: Duration = Duration::from_secs(2);
 
 /// Returns the time by which a wait must be extended because its timer fired far too late, else `None`. Data that
 /// arrived meanwhile is still unread in the socket: it is read before a peer counts as late (faults O12).
@@ -267,7 +266,7 @@ impl ClientIo {
         let (since, patience) = match self.wait {
             // The first request of a connection that was accepted at the last moment is refused, not reset.
             ClientWait::Head(since) if self.shutdown.phase() == Phase::Draining => {
-                (since, self.head.min(JUST_ACCEPTED))
+                (since, self.head.min(DRAINING_HEAD))
             }
             ClientWait::Head(_) if self.shutdown.phase() > Phase::Draining => {
                 return Poll::Ready(Err(ErrorKind::TimedOut.into()));

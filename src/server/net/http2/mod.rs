@@ -29,6 +29,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Streams per connection that the server itself may reset because of invalid requests.
 const REFUSED: usize = 1024;
+/// Budget for small frames that have not been read: 16,000 of one byte. A body may come in frames of a few bytes.
+const SMALL_FRAMES: usize = 4 << 20;
 
 /// Serves a connection until it closes.
 pub(in crate::server) async fn serve(
@@ -40,9 +42,6 @@ pub(in crate::server) async fn serve(
     let mut served = ServedConnection::new(io, state, router, worker);
     poll_fn(|cx| served.poll(cx)).await;
 }
-
-/// Budget for small frames that have not been read: 16,000 of one byte. A body may come in frames of a few bytes.
-const SMALL_FRAMES: usize = 4 << 20;
 
 fn builder(limits: &Limits) -> Builder {
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX >> 1);

@@ -42,9 +42,9 @@ impl IncomingMessage {
         }
     }
 
-    /// Notes that the client has sent nothing more; `received`: bytes that the connection has read. Fails if the
-    /// budget has no room for what has arrived.
-    pub(super) fn wait(&mut self, received: usize) -> Result<(), Failure> {
+    /// Notes how much of the message has arrived; `received`: bytes that the connection has read. Fails if the budget has
+    /// no room for it.
+    pub(super) fn note_received(&mut self, received: usize) -> Result<(), Failure> {
         let length = received.saturating_sub(self.start);
         if length == self.length {
             return Ok(());

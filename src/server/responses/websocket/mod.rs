@@ -312,7 +312,7 @@ impl Session {
         }
     }
 
-    /// Answers a message with an error, as a request of its own.
+    /// Answers a message with an error. The refusal counts as a request.
     fn refuse(&mut self, failure: &Failure) {
         let id = self.next_id();
         if let Ok(mut context) = self.connection.context(id) {
@@ -321,13 +321,13 @@ impl Session {
         self.out.push_back(message::refusal(failure));
     }
 
-    /// Refuses a message that has arrived in part, and closes the connection: the rest cannot be told from a message.
+    /// Refuses a message that has arrived in part, and closes the connection: the rest of the message would still come.
     async fn refuse_message(mut self, failure: &Failure) {
         self.refuse(failure);
         self.leave(close_code::AGAIN).await;
     }
 
-    /// Returns the time at which the message that arrives is too slow, while nothing else holds it up.
+    /// Returns the time at which the message that is arriving is too slow; `None` while samewire does not read it.
     fn message_deadline(&self) -> Option<Instant> {
         self.incoming.deadline().filter(|_| self.is_reading)
     }
@@ -377,7 +377,7 @@ impl Session {
                     Poll::Ready(None) => return Poll::Ready(NextAction::Disconnected),
                     Poll::Pending => {
                         self.is_reading = true;
-                        if let Err(failure) = self.incoming.wait(self.upgraded.received()) {
+                        if let Err(failure) = self.incoming.note_received(self.upgraded.received()) {
                             return Poll::Ready(NextAction::NoRoom(failure));
                         }
                     }
