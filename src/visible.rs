@@ -50,14 +50,14 @@ pub fn visible_lines(text: &str) -> Cow<'_, str> {
     Cow::Borrowed(text)
 }
 
-/// Returns JSON in which every character within a string is seen: as `\uXXXX`, which stands for itself there.
+/// Returns JSON in which every character within a string is seen: as `\uXXXX`, which means the character there.
 /// Line breaks and tabs between values stay.
 pub fn visible_strings(text: &str) -> Cow<'_, str> {
     with_escapes(text, push_utf16)
 }
 
-/// Returns TOML in which every character within a string is seen: as `\uXXXX` or `\UXXXXXXXX`, which stands for itself
-/// in a string with double quotes. Line breaks and tabs stay.
+/// Returns TOML in which every character within a string is seen: as `\uXXXX` or `\UXXXXXXXX`, which means the
+/// character in a string with double quotes. Line breaks and tabs stay.
 pub fn visible_toml(text: &str) -> Cow<'_, str> {
     with_escapes(text, |character, out| {
         let code = u32::from(character);

@@ -407,7 +407,7 @@ operations! {
     write delete_file(key: Key, now: Millis) -> ();
     /// Returns at most `limit` chunks of a file, from this one on.
     read chunks(key: Key, from: u64, limit: usize) -> Vec<Chunk>;
-    /// Returns the place and the length in bytes of the chunk with the line of this number; `None` behind the last one.
+    /// Returns the place and the length in bytes of the chunk with the line of this number; `None` after the last one.
     read chunk_at(key: Key, line: u64) -> Option<(u64, u64)>;
     /// Removes a part of what has expired or was deleted of files and batches, except the inputs of batches that have
     /// not ended. Returns the number of rows; the caller repeats the call until that is 0.

@@ -147,9 +147,9 @@ pub fn client_config(roots: RootCertStore) -> io::Result<ClientConfig> {
 pub fn remedy(cause: &str) -> Option<&'static str> {
     const REMEDIES: [(&str, &str); 4] = [
         ("UnknownIssuer", "ca_file must name the authority that signed the certificate"),
-        ("CertificateRequired", "it wants a client certificate, as client_cert_file"),
-        ("handshake eof", "it may not speak TLS"),
-        ("InvalidContentType", "it does not speak TLS"),
+        ("CertificateRequired", "the server wants a client certificate (client_cert_file)"),
+        ("handshake eof", "the server may not speak TLS"),
+        ("InvalidContentType", "the server does not speak TLS"),
     ];
     REMEDIES.iter().find(|(part, _)| cause.contains(part)).map(|(_, remedy)| *remedy)
 }

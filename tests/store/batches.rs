@@ -223,7 +223,7 @@ async fn a_cancelled_batch_does_not_complete(store: &Store) {
     assert_eq!((late.status, late.cancel), (BatchStatus::Completed, 0), "it had ended");
 }
 
-/// Nobody ran the batch until long after its window.
+/// The input stays until the batch has ended, even if it is run long after its window.
 async fn the_input_of_a_batch_stays(store: &Store) {
     let late = NOW + 10 * WINDOW;
     file(store, &key("file-in"), "a\nb\n").await.unwrap();

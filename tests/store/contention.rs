@@ -59,7 +59,7 @@ async fn fault_o31_sweeps_at_once_leave_no_part_of_a_file() {
     assert_eq!((count(&admin, "samewire_files").await, count(&admin, "samewire_chunks").await), (0, 0));
 }
 
-/// One sweep removes as much as it can in the time that it has.
+/// A sweep removes no more than it can in the time of one operation.
 #[tokio::test]
 async fn fault_o31_a_sweep_of_large_chunks_is_short() {
     for place in [places::postgres().await, places::sqlite().await] {

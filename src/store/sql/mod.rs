@@ -213,7 +213,7 @@ pub(super) trait Sql {
     const LOCK: &'static str;
 
     /// Suffix of a `SELECT` whose rows are about to be changed, to lock them, and to leave out those that others
-    /// have locked. It stands in a `WITH`, which is evaluated once.
+    /// have locked. It is used in a `WITH`, which is evaluated once.
     const LOCK_FREE: &'static str;
 
     /// Returns the limits of the store.

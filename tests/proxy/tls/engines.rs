@@ -164,7 +164,7 @@ async fn fault_u05_whoever_speaks_no_tls_is_no_engine() {
     world.end().await;
 }
 
-/// One of a name's two addresses fails in the handshake: nothing of a request was sent there, so the other one gets it.
+/// A request goes to the second address of a name if the first fails in the handshake: nothing of it was sent there.
 #[tokio::test]
 async fn fault_u05_another_address_of_the_name_answers() {
     let Some(names) = NameFiles::new() else { return };
