@@ -13,7 +13,6 @@
 #   benches/proxy.sh --workers 2     two workers for each proxy instead of one
 #   benches/proxy.sh --also old=PATH another build of samewire in the same run; at most 5 % more than it are allowed
 #   benches/proxy.sh --capture       the same build with every exchange captured, in the same run
-#   benches/proxy.sh --contract      the same build with every answer checked against the contract, in the same run
 #   benches/proxy.sh --also-haproxy  HAProxy beside nginx, installed if it is missing; without this, only if it is there
 #   benches/proxy.sh --gateways litellm,vllm-router,smg
 #                                    gateways, installed from PyPI into target/bench/venv-NAME; one that cannot be
@@ -43,7 +42,6 @@ while [ $# -gt 0 ]; do
       shift
       ;;
     --capture) settings+=(capture=SAMEWIRE_CAPTURE__ENABLED=true) ;;
-    --contract) settings+=(contract=SAMEWIRE_CONTRACT__MODE=count) ;;
     *) options+=("$1") ;;
   esac
   shift
@@ -65,7 +63,7 @@ need() {
     >&2 || { echo "benches/proxy.sh: $program is missing and could not be installed" >&2; exit 3; }
 }
 
-# Installs a gateway into an environment of its own, unless it is there, and names it among the options.
+# Installs a gateway into its own environment, unless it is there, and names it among the options.
 add_gateway() {
   local name=$1 package=$1 venv=target/bench/venv-$1 log=target/bench/venv-$1.log version
   case $name in
@@ -118,7 +116,7 @@ for setting in ${settings[@]+"${settings[@]}"}; do
 done
 program=$(bench_program proxy "${build[@]}")
 
-# A process group of its own, so that whatever ends this script ends everything it started.
+# A separate process group, so that the end of this script ends everything it started.
 set -m
 "$program" contest ${options[@]+"${options[@]}"} </dev/null &
 contest=$!

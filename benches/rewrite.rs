@@ -10,9 +10,9 @@ use samewire::engine::named;
 use samewire::plan::{Route, message, shape};
 use samewire::request::messages::{MessagesContext, MessagesMode, MessagesRequest, Purpose};
 use samewire::request::{ChatRequest, Rules};
-use samewire::wire::decode::{ReadOptions, Sink, decoder};
-use samewire::wire::encode::{Encode, Message};
-use samewire::wire::event::{Delta, Event, Riders, ToolEntry};
+use samewire::wire::decode::{EventSink, ReadOptions, decoder};
+use samewire::wire::encode::{Encode, MessageEncoder};
+use samewire::wire::event::{Delta, Event, FrameExtras, ToolEntry};
 use samewire::wire::options::Options;
 use samewire::wire::rule::Rule;
 use samewire::wire::sse::{Framer, FramerOutput};
@@ -119,17 +119,17 @@ const ENGINES: &[Engine] = &[
 /// Sink that discards events, for measuring a decoder alone.
 struct Nothing;
 
-impl Sink for Nothing {
+impl EventSink for Nothing {
     fn event(&mut self, event: Event<'_>) {
         black_box(&event);
     }
-    fn delta<'a>(&mut self, _: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
+    fn delta<'a>(&mut self, _: u32, delta: Delta<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
         black_box(&delta);
-        riders
+        extras
     }
-    fn tool<'a>(&mut self, _: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
+    fn tool<'a>(&mut self, _: u32, entry: ToolEntry<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
         black_box(&entry);
-        riders
+        extras
     }
     fn count_rule(&mut self, _: Rule) {}
 }
@@ -172,7 +172,7 @@ fn messenger(engine: &Engine) -> Rewriter {
         purpose: Purpose::Recall,
     };
     let (plan, reply) = message(&MessagesRequest::read(&body, &context).unwrap(), &route).unwrap();
-    Rewriter::with_encoder(plan.shape, stamp.clone(), Box::new(Message::new(reply, &stamp)))
+    Rewriter::with_encoder(plan.shape, stamp.clone(), Box::new(MessageEncoder::new(reply, &stamp)))
 }
 
 fn route(engine: &Engine) -> Route {

@@ -2,7 +2,7 @@
 //!
 //!     cargo bench --bench store [-- --quick]
 //!
-//! The SQLite file is under `target/`: its disk is what is measured. PostgreSQL is measured if
+//! The SQLite file is under `target/`: the run measures its disk. PostgreSQL is measured if
 //! `SAMEWIRE_TEST_POSTGRES` holds a URL; its tables are made in that database.
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +13,9 @@
     reason = "a bench fails by panicking"
 )]
 
-use samewire::store::{Caps, Events, Finish, Item, Key, NewResponse, State, Store, StoreLocation};
+use samewire::store::{
+    FinalState, Item, Key, NewResponse, State, Store, StoreCaps, StoreLocation, StoredEvents,
+};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,9 +44,9 @@ fn new(key: Key) -> NewResponse {
     }
 }
 
-fn finish() -> Finish {
-    let events = Events { from: 0, bodies: vec!["x".repeat(150).into(); 20] };
-    Finish {
+fn finish() -> FinalState {
+    let events = StoredEvents { from: 0, bodies: vec!["x".repeat(150).into(); 20] };
+    FinalState {
         state: State::Completed,
         response: "x".repeat(2_000).into(),
         output: vec![item("o1"), item("o2")],
@@ -81,7 +83,7 @@ async fn measure(store: &Arc<Store>, count: usize, ends: bool) -> (f64, Vec<Dura
     (times.len() as f64 / start.elapsed().as_secs_f64(), times)
 }
 
-async fn place(name: &str, place: StoreLocation, caps: Caps, count: usize) {
+async fn place(name: &str, place: StoreLocation, caps: StoreCaps, count: usize) {
     let store = Arc::new(Store::open(&place, caps).await.expect("the store opens").expect("a place"));
     for (what, ends) in [("creates", false), ("finishes", true)] {
         let (rate, times) = measure(&store, count, ends).await;
@@ -98,11 +100,11 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         // Default limits, but with room for all records.
-        let roomy = || Caps { bytes: 1 << 30, ..Caps::DISK };
+        let roomy = || StoreCaps { bytes: 1 << 30, ..StoreCaps::DISK };
         place("memory", StoreLocation::Memory, roomy(), count).await;
         place("sqlite", StoreLocation::Sqlite(folder.join("responses.db")), roomy(), count).await;
         if let Ok(url) = std::env::var("SAMEWIRE_TEST_POSTGRES") {
-            place("postgres", StoreLocation::Postgres(url), Caps::SERVER, count).await;
+            place("postgres", StoreLocation::Postgres(url), StoreCaps::SERVER, count).await;
         }
     });
     std::fs::remove_dir_all(&folder).unwrap();

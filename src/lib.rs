@@ -55,8 +55,8 @@ pub mod capture;
 // JSON as a tree, for answers that are judged.
 pub mod tree;
 
-// The published schema and the grammar of answers, to check what is sent to clients.
-pub mod contract;
+// Enums whose variants have names for people and programs.
+pub mod named;
 
 // HTML pages from templates, with a content security policy.
 pub mod html;

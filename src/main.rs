@@ -2,7 +2,7 @@
 //! library.
 
 /// Allocator of the process. jemalloc returns freed memory to the system within about a second
-/// (`.cargo/config.toml`), for idle threads too, because a background thread of its own does the work. glibc's
+/// (`.cargo/config.toml`), for idle threads too, because its own background thread does the work. glibc's
 /// allocator keeps the gaps between allocations that are still in use.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]

@@ -1,6 +1,6 @@
 //! Names of models in the configuration, of which some are patterns.
 //!
-//! Takes: a name as configured, a name as asked for. Gives: whether the first means the second. Never: a pattern in a
+//! Takes: a name as configured, a name as requested. Gives: whether the first means the second. Never: a pattern in a
 //! name that a client sends.
 
 use wildmatch::WildMatchPattern;

@@ -33,13 +33,13 @@ fn parts(text: &str) -> Option<Duration> {
     }
     let (mut total, mut rest) = (None, text);
     while !rest.is_empty() {
-        let (number, behind) = rest.split_at(rest.find(|letter: char| !letter.is_ascii_digit())?);
-        let (unit, behind) =
-            behind.split_at(behind.find(|letter: char| letter.is_ascii_digit()).unwrap_or(behind.len()));
+        let (number, after) = rest.split_at(rest.find(|letter: char| !letter.is_ascii_digit())?);
+        let (unit, after) =
+            after.split_at(after.find(|letter: char| letter.is_ascii_digit()).unwrap_or(after.len()));
         let (_, milliseconds) = UNITS.iter().find(|(name, _)| *name == unit)?;
         let part = Duration::from_millis(number.parse::<u64>().ok()?.checked_mul(*milliseconds)?);
         total = Some(total.unwrap_or(Duration::ZERO).checked_add(part)?);
-        rest = behind;
+        rest = after;
     }
     total
 }

@@ -58,9 +58,9 @@ impl SealKind {
 }
 
 /// Encryption keys by id, wiped on drop. The first key seals and all keys open, so that keys can be rotated.
-pub struct Keys(Vec<(String, XChaCha20Poly1305)>);
+pub struct SealKeys(Vec<(String, XChaCha20Poly1305)>);
 
-impl Keys {
+impl SealKeys {
     /// Creates a set of one key, as for a process that generates its own.
     pub fn of(id: impl Into<String>, key: &[u8; KEY]) -> Self {
         Self(vec![(id.into(), XChaCha20Poly1305::new(key.into()))])
@@ -132,7 +132,7 @@ impl Keys {
         let (nonce, ciphertext) = bytes.split_first_chunk::<NONCE>()?;
         let payload = Payload { msg: ciphertext, aad: &kind.associated_data(tenant) };
         let plain = key.decrypt(&XNonce::from(*nonce), payload).ok()?;
-        let content: Content<'_> = json::read(std::str::from_utf8(&plain).ok()?).ok()?;
+        let content: SealedContent<'_> = json::read(std::str::from_utf8(&plain).ok()?).ok()?;
         content.v.filter(|version| *version == 1)?;
         content.t.map(|text| text.decoded()).map(Cow::into_owned)
     }
@@ -140,14 +140,14 @@ impl Keys {
 
 object! {
     /// JSON inside a sealed text: version, text, and time of sealing.
-    struct Content<'a> {
+    struct SealedContent<'a> {
         v: u64 = "v",
         t: json::Text<'a> = "t",
         iat: u64 = "iat",
     }
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for SealKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|(id, _)| id)).finish()
     }
@@ -161,13 +161,13 @@ mod tests {
 
     #[test]
     fn opens_what_it_has_sealed_and_nothing_else() {
-        let keys = Keys::of("k1", &[7; KEY]);
+        let keys = SealKeys::of("k1", &[7; KEY]);
         let sealed = keys.seal(SealKind::Reasoning, "tenant", TEXT, 5, [1; NONCE]);
         assert!(sealed.starts_with("swr1.k1."), "{sealed}");
         assert_eq!(keys.open(SealKind::Reasoning, "tenant", &sealed).as_deref(), Some(TEXT));
         assert_eq!(keys.open(SealKind::Reasoning, "other", &sealed), None);
         assert_eq!(keys.open(SealKind::Compaction, "tenant", &sealed.replace("swr1", "swc1")), None);
-        assert_eq!(Keys::of("k1", &[8; KEY]).open(SealKind::Reasoning, "tenant", &sealed), None);
+        assert_eq!(SealKeys::of("k1", &[8; KEY]).open(SealKind::Reasoning, "tenant", &sealed), None);
         for at in 0..sealed.len() {
             let mut changed = sealed.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
@@ -181,14 +181,14 @@ mod tests {
     #[test]
     fn keys_follow_one_another() {
         let [old, new] = [[1; KEY], [2; KEY]].map(|key| STANDARD.encode(key));
-        let sealed = Keys::parse(&format!("2025 {old}\n")).unwrap().seal(
+        let sealed = SealKeys::parse(&format!("2025 {old}\n")).unwrap().seal(
             SealKind::Compaction,
             "",
             TEXT,
             1,
             [0; NONCE],
         );
-        let both = Keys::parse(&format!("# first\n\n2026 {new}\n2025\t{old}\n")).unwrap();
+        let both = SealKeys::parse(&format!("# first\n\n2026 {new}\n2025\t{old}\n")).unwrap();
         assert_eq!(both.open(SealKind::Compaction, "", &sealed).as_deref(), Some(TEXT));
         assert!(both.seal(SealKind::Compaction, "", TEXT, 1, [0; NONCE]).starts_with("swc1.2026."));
         assert_eq!(format!("{both:?}"), r#"["2026", "2025"]"#);
@@ -199,14 +199,17 @@ mod tests {
             ("k !", "line 1: the key is not base64"),
             ("a.b AA==", "line 1: an id has 1 to 32 letters, digits, _ and -"),
         ] {
-            assert_eq!(Keys::parse(text).unwrap_err(), wrong);
+            assert_eq!(SealKeys::parse(text).unwrap_err(), wrong);
         }
-        assert_eq!(Keys::parse(&format!("k {old}\nk {new}")).unwrap_err(), "line 2: the id is there already");
+        assert_eq!(
+            SealKeys::parse(&format!("k {old}\nk {new}")).unwrap_err(),
+            "line 2: the id is there already"
+        );
     }
 
     #[test]
     fn a_key_that_comes_later_seals_and_the_earlier_one_still_opens() {
-        let first = Keys::of("a", &[1; KEY]);
+        let first = SealKeys::of("a", &[1; KEY]);
         let sealed = first.seal(SealKind::Reasoning, "", TEXT, 1, [0; NONCE]);
         let both = first.preceded_by("b", &[2; KEY]);
         assert_eq!(both.open(SealKind::Reasoning, "", &sealed).as_deref(), Some(TEXT));

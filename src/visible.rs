@@ -28,6 +28,20 @@ pub fn excerpt(text: &str, most: usize) -> String {
     shown
 }
 
+/// Returns the first characters of a text, and `…` if there are more.
+pub fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or(text)),
+        None => text.to_owned(),
+    }
+}
+
+/// Returns the last characters of a text.
+pub fn tail(text: &str, most: usize) -> &str {
+    let at = text.char_indices().nth_back(most.saturating_sub(1)).map_or(0, |(at, _)| at);
+    text.get(at..).unwrap_or(text)
+}
+
 /// Appends a character, or its escape.
 pub fn push_visible(character: char, out: &mut String) {
     match character {

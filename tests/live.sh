@@ -113,7 +113,7 @@ uv_install() {
   "$work/tools/bin/uv" pip install --python "$folder/bin/python" "$@"
 }
 
-# vLLM for processors. It asks for a PyTorch "+cpu" that its registry does not have; the plain one of the same version will do,
+# vLLM for processors. It requires a PyTorch "+cpu" that its registry does not have; the plain one of the same version will do,
 # with the torchvision and torchaudio of its time. Its command line looks for the metadata of "vllm", which this distribution
 # calls otherwise. Newer openai packages add fields to its answers that its own time did not know. A release that is not there
 # for processors gets the kernels of the one before it.
@@ -151,7 +151,7 @@ put_front_end() {
     mv "$folder.front/vllm" "$site/vllm" && rm -rf "$folder.front"
 }
 
-# SGLang's server without the packages that need CUDA; tests/live/sglang stands in for those.
+# SGLang's server without the packages that need CUDA; tests/live/sglang replaces those.
 make_sglang() {
   local version=$1 folder=$2
   "$work/tools/bin/uv" venv --python "$python" "$folder" &&
@@ -210,7 +210,7 @@ if [[ -n $own_tests ]]; then
   command=("$work/vllm-$own_tests/bin/python" tests/live/own/run.py "$(realpath "$binary")" "$work" "$own_tests" ${options[@]+"${options[@]}"})
 fi
 
-# A process group of its own, so that whatever ends this script ends everything it started.
+# A separate process group, so that the end of this script ends everything it started.
 set -m
 "${command[@]}" </dev/null &
 run=$!

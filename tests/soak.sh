@@ -55,7 +55,7 @@ ulimit -n "$(ulimit -H -n)"
 [[ ${SAMEWIRE_BIN:-} ]] || cargo build --release --locked --quiet
 program=$(bench_program soak "${build[@]}")
 
-# A process group of its own, so that whatever ends this script ends everything it started.
+# A separate process group, so that the end of this script ends everything it started.
 set -m
 mkdir -p target/soak
 "$program" --samewire "$(samewire_binary)" ${options[@]+"${options[@]}"} </dev/null &

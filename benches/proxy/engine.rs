@@ -1,16 +1,16 @@
 //! Scripted engine, fast enough never to be the limit.
 //!
 //! Takes: chat requests whose `model` and `max_tokens` say how to answer (see `scenario`).
-//! Gives: answers shaped like vLLM's, each chunk a write of its own unless the scenario wants batches.
+//! Gives: answers shaped like vLLM's, each chunk a separate write unless the scenario wants batches.
 //! Remembers: the requests in progress.
 //! Never: stops by itself; the process that started it kills it.
 
 use crate::frames::{Frames, json_answer};
-use crate::scenario::{Pace, SCENARIOS};
+use crate::scenario::Pace;
 use crate::stamp::Stamped;
 use socket2::SockRef;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::io::{self, ErrorKind, Write};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -62,7 +62,7 @@ impl Connection {
     async fn serve(mut self) -> io::Result<()> {
         while let Some(ask) = self.ask().await? {
             let Some(ask) = ask else {
-                self.stream.write_all(&json_answer(&models())).await?;
+                self.stream.write_all(&json_answer(MODELS)).await?;
                 continue;
             };
             match ask.pace {
@@ -126,12 +126,8 @@ impl Connection {
     }
 }
 
-/// Returns the list of models, which some gateways route by. Every other path without a chat body gets it as well.
-fn models() -> String {
-    let names: BTreeSet<String> = SCENARIOS.iter().map(|scenario| scenario.pace.model()).collect();
-    let cards = names.iter().map(|name| format!(r#"{{"id":"{name}","object":"model"}}"#));
-    format!(r#"{{"object":"list","data":[{}]}}"#, cards.collect::<Vec<_>>().join(","))
-}
+/// List of models, which some gateways route by. Every other path without a chat body gets it as well.
+const MODELS: &str = r#"{"object":"list","data":[{"id":"bench","object":"model"}]}"#;
 
 fn find(within: &[u8], what: &[u8]) -> Option<usize> {
     memchr::memmem::find(within, what)
@@ -147,8 +143,9 @@ fn content_length(head: &[u8]) -> usize {
 }
 
 fn read_ask(body: &[u8]) -> Option<ChatParams> {
-    let model = std::str::from_utf8(after(body, b"\"model\"")?).ok()?.strip_prefix('"')?;
-    let pace = Pace::from_model(model.split('"').next()?)?;
+    let word = body.get(find(body, b"\"bench-")? + 1..)?;
+    let word = word.split(|byte| *byte == b'"').next()?;
+    let pace = Pace::from_word(std::str::from_utf8(word).ok()?)?;
     let chunks = after(body, b"\"max_tokens\"").or_else(|| after(body, b"\"max_completion_tokens\"")).map_or(
         0,
         |number| {

@@ -153,14 +153,14 @@ impl Plan {
         let chunks = if many || scenario.hold { scenario.chunks } else { scaled(scenario.chunks) };
         let stream = scenario.pace != Pace::Whole;
         debug_assert!(!(paced && many), "a paced stream is one request");
-        let model = scenario.pace.model();
+        let pace = scenario.pace.word();
         let prompt = if scenario.prompt == 0 { "Count.".to_owned() } else { prompt(scenario.prompt) };
         let chat = format!(
-            r#"{{"model":"{model}","messages":[{{"role":"system","content":"You are brief."}},{{"role":"user","content":"{prompt}"}}],"max_tokens":{chunks},"temperature":0,"stream":{stream}{}}}"#,
+            r#"{{"model":"bench","messages":[{{"role":"system","content":"{pace}"}},{{"role":"user","content":"{prompt}"}}],"max_tokens":{chunks},"temperature":0,"stream":{stream}{}}}"#,
             if stream { r#","stream_options":{"include_usage":true}"# } else { "" }
         );
         let responses = format!(
-            r#"{{"model":"{model}","instructions":"You are brief.","input":"Count.","max_output_tokens":{chunks},"temperature":0,"stream":{stream},"store":{}}}"#,
+            r#"{{"model":"bench","instructions":"{pace}","input":"Count.","max_output_tokens":{chunks},"temperature":0,"stream":{stream},"store":{}}}"#,
             way == ClientApi::Stored
         );
         let (path, body, more) = match way {

@@ -6,7 +6,7 @@
 //! Never: measures itself. The engine and the load client send bytes rendered beforehand and only count what arrives;
 //! in the one scenario that measures delay, the engine puts the time into each chunk.
 //!
-//! `benches/proxy.sh` builds everything and runs `contest`, which starts the others as processes of their own.
+//! `benches/proxy.sh` builds everything and runs `contest`, which starts the others as separate processes.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

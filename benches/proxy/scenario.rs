@@ -1,27 +1,27 @@
 //! Scenarios of the benchmark.
 //!
-//! The load client tells the engine through the request's `model` how to send, and through `max_tokens` how much,
-//! since every proxy forwards these two.
+//! The load client tells the engine through the system message how to send, and through `max_tokens` how much, since
+//! every proxy forwards these two.
 
 use std::time::Duration;
 
-/// Timing with which the engine sends, encoded in the model's name.
+/// Timing with which the engine sends. The system message is its word.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pace {
-    /// Writes as fast as the other side reads, with this many chunks each. The model is `bench-flat-N`.
+    /// Writes as fast as the other side reads, with this many chunks each. `bench-flat-N`.
     Flat(usize),
-    /// Chunks per second, the streams spread over the period. The model is `bench-paced-N`.
+    /// Chunks per second, the streams spread over the period. `bench-paced-N`.
     Paced(f64),
-    /// Chunks per second, all streams at the same moment, as in an engine step. The model is `bench-step-N`.
+    /// Chunks per second, all streams at the same moment, as in an engine step. `bench-step-N`.
     Step(f64),
-    /// As paced, and all deltas but the first bear the time of sending. The model is `bench-stamped-N`.
+    /// As paced, and all deltas but the first bear the time of sending. `bench-stamped-N`.
     Stamped(f64),
-    /// Small JSON body instead of a stream. The model is `bench-whole-0`.
+    /// Small JSON body instead of a stream. `bench-whole-0`.
     Whole,
 }
 
 impl Pace {
-    pub(crate) fn model(self) -> String {
+    pub(crate) fn word(self) -> String {
         match self {
             Self::Flat(batch) => format!("bench-flat-{batch}"),
             Self::Paced(rate) => format!("bench-paced-{rate}"),
@@ -31,8 +31,8 @@ impl Pace {
         }
     }
 
-    pub(crate) fn from_model(model: &str) -> Option<Self> {
-        let (kind, number) = model.strip_prefix("bench-")?.split_once('-')?;
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        let (kind, number) = word.strip_prefix("bench-")?.split_once('-')?;
         let number: f64 = number.parse().ok()?;
         Some(match kind {
             "flat" => Self::Flat((number as usize).clamp(1, crate::frames::BATCH)),

@@ -8,7 +8,7 @@
 use crate::frames::delta;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Room for a stamp, as it is rendered into a chunk: nanoseconds between two marks that stand nowhere else in an
+/// Room for a stamp, as it is rendered into a chunk: nanoseconds between two marks that are nowhere else in an
 /// answer. JSON spells it one way only, so that proxies that write chunks anew keep it.
 const BLANK: &str = "@000000000000000000@";
 const MARK: u8 = b'@';

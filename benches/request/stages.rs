@@ -14,17 +14,17 @@ const STAGES: &[(&str, &[&str])] = &[
         &["hyper::proto::h1::role::Server as hyper::proto::h1::Http1Transaction>::parse"],
     ),
     ("routes: from the router to the answer's head", &["<F as axum::handler::Handler<(M,T1,T2),S>>::call"]),
-    ("admission: keys, limits, body", &["samewire::server::context::RequestContext::body"]),
+    ("admission: keys, limits, body", &["samewire::server::request_body::RequestBody::read"]),
     (
         "request: read and checked",
         &["samewire::request::ChatRequest::read_for", "samewire::request::ChatRequest::parse"],
     ),
     ("plan: adapted to the engine", &["samewire::plan::plan"]),
     ("send: connection, head and body to the engine", &["samewire::upstream::client::Client::send"]),
-    ("answer: head of the engine", &["samewire::upstream::http1::Head::take"]),
+    ("answer: head of the engine", &["samewire::upstream::http1::ResponseHead::take"]),
     (
         "rewrite: bytes of the engine to canonical bytes",
-        &["samewire::wire::rewriter::Rewriter::push", "samewire::wire::rewriter::FrameReader::read"],
+        &["samewire::wire::rewriter::AnswerReader::push", "samewire::wire::rewriter::FrameReader::read"],
     ),
     ("relay: what comes from the engine", &["samewire::server::relay::Relay::poll_fill"]),
     (
@@ -51,7 +51,7 @@ const CALLS: &[(&str, &[&str])] = &[
 /// Number of functions that are listed by their own instructions.
 const HEAVIEST: usize = 60;
 
-/// Prints the stages, and the functions with the most instructions of their own.
+/// Prints the stages, and the functions with the most instructions in themselves.
 pub(crate) fn print(profile: &Profile, units: f64) {
     let part = |count: u64| 100.0 * count as f64 / profile.instructions() as f64;
     println!("  {:>12} {:>6} {:>9}  stage", "instructions", "%", "calls");

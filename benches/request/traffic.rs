@@ -237,7 +237,7 @@ fn read_request(stream: &mut TcpStream, input: &mut Vec<u8>) -> io::Result<Optio
     }
 }
 
-/// Returns the number of chunks that the model's name asks for; `None` without such a name, as in probes.
+/// Returns the number of chunks that the model's name requests; `None` without such a name, as in probes.
 fn chunks_of(request: &[u8]) -> Option<usize> {
     let name = memchr::memmem::find(request, b"\"bench-")? + b"\"bench-".len();
     let digits: String = request[name..]

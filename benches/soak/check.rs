@@ -128,7 +128,7 @@ impl<'a> Check<'a> {
         Self { plan, latency, next, partial, sequence: 0, tokens: 0, end: None }
     }
 
-    /// Checks one SSE event or comment, given without its blank line. Fails with what is wrong.
+    /// Checks one SSE event or comment, given without its blank line. Fails with the mistake.
     pub(crate) fn event(&mut self, event: &str) -> Result<(), String> {
         if event == ": keepalive" {
             return Ok(());
@@ -136,7 +136,7 @@ impl<'a> Check<'a> {
         if let Some(end) = &self.end
             && !(matches!(end, End::Error(..)) && event.starts_with("event: response.failed\n"))
         {
-            return Err(format!("an event behind the end: {}", head(event)));
+            return Err(format!("an event after the end: {}", head(event)));
         }
         match self.plan.kind {
             Kind::Responses | Kind::Background => self.response_event(event),

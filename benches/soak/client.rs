@@ -2,7 +2,7 @@
 //! rate, and clients that misbehave.
 
 use crate::check::{Check, End, code, head};
-use crate::plan::{ClientFault, EngineFault, Kind, Plan, Purpose, RunSettings, SeededRandom, number};
+use crate::plan::{ClientFault, Kind, Plan, Purpose, RunSettings, SeededRandom, number};
 use crate::tally::{Tally, Timers};
 use crate::wire::{ClientConnection, Stop, request};
 use std::net::SocketAddr;
@@ -316,7 +316,11 @@ impl Slot {
             }
             let text = String::from_utf8_lossy(&body);
             if line.status != 200 {
-                return Err(Stopped::Wrong(format!("{} for what was created: {}", line.status, head(&text))));
+                return Err(Stopped::Wrong(format!(
+                    "{} for a created response: {}",
+                    line.status,
+                    head(&text)
+                )));
             }
             let mut check = Check::new(plan, None);
             let object = check.object(&text).map_err(Stopped::Wrong)?;
@@ -365,7 +369,7 @@ impl Slot {
         let limit = Instant::now() + Duration::from_millis(dice.between(10, 1_000));
         while let Ok(true) = line.more(limit, || false).await {}
         if line.status == 200 {
-            return Err(Stopped::Wrong("200 for what is no request".to_owned()));
+            return Err(Stopped::Wrong("200 for an invalid request".to_owned()));
         }
         line.leave(dice.percent(50));
         Err(Stopped::Left)
@@ -383,10 +387,4 @@ enum Stopped {
     Left,
     /// The proxy behaved wrongly.
     Wrong(String),
-}
-
-/// Returns true if the planned fault takes longer than one attempt: a timer runs out before another engine is
-/// asked.
-pub(crate) fn waits(plan: &Plan) -> bool {
-    matches!(plan.wrong, Some(EngineFault::SilentHead | EngineFault::RoleThenHang))
 }

@@ -1,7 +1,7 @@
 //! samewire under load for a long time, while clients, engines and the machine misbehave.
 //!
 //! Takes: the length, the load and a seed. Gives: a table of figures with their limits, and the same as JSON; exit
-//! code 1 if a limit is missed. Remembers: nothing between runs. `tests/soak.sh` builds what is needed and lists
+//! code 1 if a limit is missed. Remembers: nothing between runs. `tests/soak.sh` builds all that is needed and lists
 //! the options.
 #![allow(
     clippy::unwrap_used,

@@ -72,7 +72,7 @@ pub(crate) enum Purpose {
     Brief,
 }
 
-/// Fault of the engine in its first attempt (section 4 of the faults).
+/// Fault of the engine in its first attempt (U01 and others in `tests/faults.toml`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EngineFault {
     /// U11: a reset before any byte.
@@ -103,7 +103,7 @@ pub(crate) enum EngineFault {
     SlowFirst,
 }
 
-/// Fault of the client (section 3 of the faults).
+/// Fault of the client (C01 and others in `tests/faults.toml`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientFault {
     /// C24: closes the connection `after` milliseconds after the request; the engine is slow.
@@ -170,6 +170,12 @@ pub(crate) fn number(n: u64, kind: Kind, faults: bool, purpose: Purpose) -> u64 
 }
 
 impl Plan {
+    /// Returns true if the planned fault takes longer than one attempt: a timer runs out before another engine is
+    /// tried.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self.wrong, Some(EngineFault::SilentHead | EngineFault::RoleThenHang))
+    }
+
     pub(crate) fn of(measure: &RunSettings, id: u64) -> Self {
         let mut dice = SeededRandom::new(measure.seed, id);
         let kind = KINDS[usize::try_from(id & 3).unwrap_or(0)];

@@ -42,7 +42,7 @@ impl<'a> AnswerWriter<'a> {
         Self { dialect, plan, event: String::new(), out: Vec::new() }
     }
 
-    /// Writes one event with this data, in an HTTP chunk of its own.
+    /// Writes one event with this data, in a separate HTTP chunk.
     pub(crate) fn event(&mut self, data: &str) {
         // Writing to a vector does not fail.
         let _ = std::io::Write::write_fmt(

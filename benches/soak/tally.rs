@@ -23,7 +23,7 @@ pub(crate) struct Timers {
 impl Timers {
     /// Longest time a client waits without receiving a token.
     pub(crate) fn patience(&self, plan: &Plan, begun: bool) -> Duration {
-        let attempts = if begun || !crate::client::waits(plan) && plan.kind != Kind::Whole { 1 } else { 2 };
+        let attempts = if begun || !plan.waits() && plan.kind != Kind::Whole { 1 } else { 2 };
         let timer = if begun { self.inter } else { self.first };
         timer * attempts + Duration::from_secs(1) + self.slack
     }
@@ -170,7 +170,7 @@ impl Tally {
         }
         match outcomes.last() {
             None if code == "store_unavailable" => self.lenient || self.near(started, "store"),
-            // All available engines may have asked to be spared (U23).
+            // All available engines may have requested a pause (U23).
             None if ["rate_limit_exceeded", "server_is_overloaded"].contains(&code) => {
                 self.registry.pushed_since(started)
             }

@@ -1,4 +1,4 @@
-//! Faults of the machine, one at a time in turn (section 5 of the faults).
+//! Faults of the machine, one at a time in turn (O01 and others in `tests/faults.toml`).
 
 use crate::engine::{Engine, EngineState};
 use crate::plan::SeededRandom;

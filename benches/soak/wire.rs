@@ -186,7 +186,7 @@ impl ClientConnection {
         self.raw = raw;
         self.raw.drain(..at);
         if self.framing == Framing::Over && !self.raw.is_empty() {
-            return Err(Stop::Cut("bytes behind the answer".to_owned()));
+            return Err(Stop::Cut("bytes after the answer".to_owned()));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ const REDACTED: &str = "[redacted]";
 
 /// Bytes that arrived or left at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct RecordedPiece {
     /// Time since the request arrived.
     pub at: Duration,
     /// End of the piece in the body, in bytes.
@@ -20,16 +20,16 @@ pub struct Piece {
 
 /// HTTP message: its head, and its body with the time of each piece.
 #[derive(Clone, Debug, Default)]
-pub struct Message {
+pub struct RecordedMessage {
     /// Status line or request line, and headers, one a line; secrets are redacted.
     pub head: String,
     /// Body, without the framing of HTTP.
     pub body: Vec<u8>,
     /// Pieces of the body, in order.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<RecordedPiece>,
 }
 
-impl Message {
+impl RecordedMessage {
     /// Returns the media type of the body in lower case, without parameters; empty if the head has none.
     pub fn content_type(&self) -> String {
         let value = self.head.lines().find_map(|line| line.strip_prefix("content-type: "));
@@ -40,7 +40,7 @@ impl Message {
 
 /// Attempt at an engine.
 #[derive(Clone, Debug)]
-pub struct Attempt {
+pub struct RecordedAttempt {
     /// Name of the upstream.
     pub upstream: String,
     /// Name of the engine at the time of the request: `vllm`.
@@ -48,16 +48,16 @@ pub struct Attempt {
     /// Route by which the answer is rewritten; `None` if it is not, or not into one answer.
     pub route: Option<Arc<Route>>,
     /// Request as it was sent.
-    pub request: Message,
+    pub request: RecordedMessage,
     /// Answer as it came; `None` while none has come.
-    pub answer: Option<Message>,
+    pub answer: Option<RecordedMessage>,
     /// True once the answer's body is complete. It never is if the connection breaks, or if samewire closes it.
     pub is_complete: bool,
 }
 
 /// Outcome of a request, as its log line tells it.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct ExchangeOutcome {
     /// Value of the log's field `end`; empty while the request runs.
     pub end: &'static str,
     /// Status that the client received.
@@ -68,7 +68,7 @@ pub struct Outcome {
     pub rules: Vec<(&'static str, u32)>,
 }
 
-impl Outcome {
+impl ExchangeOutcome {
     /// Returns true once the request has ended.
     pub(super) fn is_known(&self) -> bool {
         !self.end.is_empty()
@@ -105,13 +105,13 @@ pub struct Captured {
     /// Time at which the request arrived.
     pub began: SystemTime,
     /// Request of the client.
-    pub request: Message,
+    pub request: RecordedMessage,
     /// Attempts at engines, in order.
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<RecordedAttempt>,
     /// Answer to the client; `None` while there is none.
-    pub answer: Option<Message>,
+    pub answer: Option<RecordedMessage>,
     /// Outcome of the request.
-    pub outcome: Outcome,
+    pub outcome: ExchangeOutcome,
     /// Time from the arrival of the request to its end.
     pub took: Duration,
     /// True if bytes are missing because the exchange reached a limit.
@@ -124,10 +124,10 @@ impl Captured {
         Self {
             info,
             began,
-            request: Message::default(),
+            request: RecordedMessage::default(),
             attempts: Vec::new(),
             answer: None,
-            outcome: Outcome::default(),
+            outcome: ExchangeOutcome::default(),
             took: Duration::ZERO,
             is_cut: false,
         }

@@ -10,7 +10,7 @@
 //! | `client/…` | exchange with the client, in the same form |
 //! | `about.md` | model, engine, outcome, rules |
 
-use super::exchange::{Captured, Message};
+use super::exchange::{Captured, RecordedMessage};
 use crate::json::{Raw, quoted};
 use crate::visible::visible;
 use std::fmt::Write;
@@ -37,7 +37,11 @@ pub fn files(exchange: &Captured) -> Vec<(String, Vec<u8>)> {
 
 /// Returns the files of one request and its answer, each with its name. `is_broken`: the connection broke before the
 /// answer was complete.
-pub fn scenario(request: &Message, answer: Option<&Message>, is_broken: bool) -> Vec<(String, Vec<u8>)> {
+pub fn scenario(
+    request: &RecordedMessage,
+    answer: Option<&RecordedMessage>,
+    is_broken: bool,
+) -> Vec<(String, Vec<u8>)> {
     let mut files = vec![("request.json".to_owned(), request_json(request).into_bytes())];
     if std::str::from_utf8(&request.body).is_err() {
         files.push(("request.bin".to_owned(), request.body.clone()));
@@ -53,7 +57,7 @@ pub fn scenario(request: &Message, answer: Option<&Message>, is_broken: bool) ->
 }
 
 /// Returns the request as JSON: the body as it is where it is JSON, else as text.
-fn request_json(request: &Message) -> String {
+fn request_json(request: &RecordedMessage) -> String {
     let mut lines = request.head.lines();
     let mut first = lines.next().unwrap_or_default().split(' ');
     let (method, path) = (first.next().unwrap_or_default(), first.next().unwrap_or_default());
@@ -76,7 +80,7 @@ fn request_json(request: &Message) -> String {
 }
 
 /// Returns the name of the file with an answer's body, by its content type.
-pub fn body_file(answer: &Message) -> String {
+pub fn body_file(answer: &RecordedMessage) -> String {
     let kind = match answer.content_type().as_str() {
         "text/event-stream" => "sse",
         "application/json" => "json",
@@ -86,7 +90,7 @@ pub fn body_file(answer: &Message) -> String {
 }
 
 /// Returns a line for each piece: milliseconds since the request, and bytes.
-fn timing(message: &Message) -> String {
+fn timing(message: &RecordedMessage) -> String {
     let mut text = "# one line per read: ms since the request, bytes\n".to_owned();
     let mut start = 0;
     for piece in &message.pieces {

@@ -10,13 +10,16 @@
 //! of each in the form of a scenario. Remembers: as many exchanges and bytes as the configuration allows. Never:
 //! keeps the value of a header that may be secret.
 
+mod body_log;
 mod exchange;
 mod folder;
-mod journal;
 mod recording;
 mod ring;
 
-pub use exchange::{Attempt, Captured, Message, Outcome, Piece, RequestInfo, head_text, redacted_target};
+pub use exchange::{
+    Captured, ExchangeOutcome, RecordedAttempt, RecordedMessage, RecordedPiece, RequestInfo, head_text,
+    redacted_target,
+};
 pub use folder::{body_file, files, scenario};
 pub use recording::{AnswerRecorder, AttemptRecorder, Recording};
-pub use ring::{BodyLengths, Criteria, Limits, Recorded, Ring};
+pub use ring::{BodyLengths, CaptureLimits, Criteria, Recorded, Ring};

@@ -1,10 +1,12 @@
 //! Recording of one request while it runs.
 //!
 //! Takes: heads and bytes, each at its time. Gives: the exchange, to the ring. Never: grows beyond what the ring has
-//! granted. What has no room any more is left out, and the exchange says so.
+//! granted. Parts without room are left out, and the exchange says so.
 
-use super::exchange::{Attempt, Captured, Message, Outcome, RequestInfo, head_text, redacted};
-use super::journal::{BodyPlace, Journal};
+use super::body_log::{BodyLog, BodyPlace};
+use super::exchange::{
+    Captured, ExchangeOutcome, RecordedAttempt, RecordedMessage, RequestInfo, head_text, redacted,
+};
 use super::ring::{Criteria, Recorded, Ring};
 use crate::plan::Route;
 use crate::request::EngineBody;
@@ -22,20 +24,20 @@ pub struct Recording {
     ring: Arc<Ring>,
     criteria: Arc<Criteria>,
     began: Instant,
-    draft: Mutex<Draft>,
+    state: Mutex<RecordedFacts>,
 }
 
 #[derive(Debug)]
-struct Draft {
+struct RecordedFacts {
     /// Exchange so far, without its bodies; `None` once it has been handed over, or does not match.
     facts: Option<Box<Captured>>,
-    bodies: Journal,
-    grants: Grants,
+    bodies: BodyLog,
+    memory: MemoryReservation,
 }
 
 /// Bytes that the ring has granted to an exchange.
 #[derive(Debug, Default)]
-struct Grants {
+struct MemoryReservation {
     held: usize,
     /// True once the ring has refused some. No body goes on after that, so that it has no gap.
     is_cut: bool,
@@ -75,21 +77,21 @@ impl Recording {
         if !criteria.may_match(&info) {
             return None;
         }
-        let mut grants = Grants::default();
-        grants.ask(ring, OVERHEAD + info.id.len() + info.path.len());
+        let mut memory = MemoryReservation::default();
+        memory.reserve(ring, OVERHEAD + info.id.len() + info.path.len());
         let facts = Some(Box::new(Captured::begin(info, SystemTime::now())));
         Some(Arc::new(Self {
             ring: Arc::clone(ring),
             criteria,
             began: Instant::now(),
-            draft: Mutex::new(Draft { facts, bodies: Journal::default(), grants }),
+            state: Mutex::new(RecordedFacts { facts, bodies: BodyLog::default(), memory }),
         }))
     }
 
     /// Records the client's request line and headers.
     pub fn head(&self, first: &str, headers: &HeaderMap) {
         let text = head_text(first, headers);
-        self.with(|facts, grants| facts.request.head = grants.text(&self.ring, text));
+        self.with(|facts, memory| facts.request.head = memory.text(&self.ring, text));
     }
 
     /// Records bytes of the client's body.
@@ -100,13 +102,13 @@ impl Recording {
     /// Records facts that were not known when the request arrived. A request that cannot match any more is
     /// forgotten.
     pub fn update(&self, change: impl FnOnce(&mut RequestInfo)) {
-        let mut draft = self.draft.lock();
-        let Some(facts) = &mut draft.facts else { return };
+        let mut state = self.state.lock();
+        let Some(facts) = &mut state.facts else { return };
         change(&mut facts.info);
         if !self.criteria.may_match(&facts.info) {
-            draft.facts = None;
-            draft.bodies = Journal::default();
-            self.ring.take_back(std::mem::take(&mut draft.grants.held));
+            state.facts = None;
+            state.bodies = BodyLog::default();
+            self.ring.take_back(std::mem::take(&mut state.memory.held));
         }
     }
 
@@ -124,7 +126,7 @@ impl Recording {
     /// Records status line and headers of the answer to the client.
     pub fn answer_head(&self, first: &str, headers: &HeaderMap) {
         let text = head_text(first, headers);
-        self.with(|facts, grants| facts.answer.get_or_insert_default().head = grants.text(&self.ring, text));
+        self.with(|facts, memory| facts.answer.get_or_insert_default().head = memory.text(&self.ring, text));
     }
 
     /// Records bytes of the answer to the client.
@@ -134,23 +136,23 @@ impl Recording {
 
     /// Records the outcome. The ring gets the exchange when the last reference to the recording is dropped: bytes
     /// may still be on their way to the client.
-    pub fn finish(&self, outcome: Outcome) {
+    pub fn finish(&self, outcome: ExchangeOutcome) {
         let took = self.began.elapsed();
         self.with(|facts, _| (facts.outcome, facts.took) = (outcome, took));
     }
 
-    fn with(&self, change: impl FnOnce(&mut Captured, &mut Grants)) {
-        let mut draft = self.draft.lock();
-        let Draft { facts: Some(facts), grants, .. } = &mut *draft else { return };
-        change(facts, grants);
+    fn with(&self, change: impl FnOnce(&mut Captured, &mut MemoryReservation)) {
+        let mut state = self.state.lock();
+        let RecordedFacts { facts: Some(facts), memory, .. } = &mut *state else { return };
+        change(facts, memory);
     }
 
     fn push(&self, place: BodyPlace, bytes: &[u8]) {
         let at = self.began.elapsed();
-        let mut draft = self.draft.lock();
-        let Draft { facts: Some(_), bodies, grants } = &mut *draft else { return };
-        if !grants.is_cut {
-            let Grants { held, is_cut } = grants;
+        let mut state = self.state.lock();
+        let RecordedFacts { facts: Some(_), bodies, memory } = &mut *state else { return };
+        if !memory.is_cut {
+            let MemoryReservation { held, is_cut } = memory;
             let grant = |more| {
                 let is_granted = self.ring.grant(*held, more);
                 *held += if is_granted { more } else { 0 };
@@ -163,14 +165,14 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        let Draft { facts, bodies, grants } = self.draft.get_mut();
+        let RecordedFacts { facts, bodies, memory } = self.state.get_mut();
         match facts.take().filter(|facts| facts.outcome.is_known()) {
             // Without any room there is nothing in it, and others must not go for it.
-            Some(mut facts) if grants.held > 0 => {
-                facts.is_cut = grants.is_cut;
-                self.ring.keep(Recorded::new(*facts, std::mem::take(bodies)), grants.held, &self.criteria);
+            Some(mut facts) if memory.held > 0 => {
+                facts.is_cut = memory.is_cut;
+                self.ring.keep(Recorded::new(*facts, std::mem::take(bodies)), memory.held, &self.criteria);
             }
-            _ => self.ring.take_back(grants.held),
+            _ => self.ring.take_back(memory.held),
         }
     }
 }
@@ -195,7 +197,7 @@ impl AttemptRecorder {
     pub fn request(&self, head: &[u8], body: &EngineBody) {
         self.begin();
         let text = redacted(&String::from_utf8_lossy(head));
-        self.with(|attempt, grants| attempt.request.head = grants.text(&self.recording.ring, text));
+        self.with(|attempt, memory| attempt.request.head = memory.text(&self.recording.ring, text));
         body.pieces().iter().for_each(|piece| self.request_body(piece));
     }
 
@@ -211,23 +213,23 @@ impl AttemptRecorder {
     pub fn answer_head(&self, first: &str, headers: &HeaderMap) -> Option<AnswerRecorder> {
         let index = *self.place.index.get()?;
         let text = head_text(first, headers);
-        self.with(|attempt, grants| {
-            attempt.answer.get_or_insert_default().head = grants.text(&self.recording.ring, text);
+        self.with(|attempt, memory| {
+            attempt.answer.get_or_insert_default().head = memory.text(&self.recording.ring, text);
         });
         Some(AnswerRecorder { recording: Arc::clone(&self.recording), index })
     }
 
     /// Adds the attempt to the exchange, unless it is there already.
     fn begin(&self) {
-        self.recording.with(|facts, grants| {
+        self.recording.with(|facts, memory| {
             let AttemptPlace { upstream, engine, route, index } = &*self.place;
-            if index.get().is_none() && grants.ask(&self.recording.ring, OVERHEAD) {
+            if index.get().is_none() && memory.reserve(&self.recording.ring, OVERHEAD) {
                 let _ = index.set(facts.attempts.len());
-                facts.attempts.push(Attempt {
+                facts.attempts.push(RecordedAttempt {
                     upstream: upstream.to_string(),
                     engine,
                     route: route.get().cloned(),
-                    request: Message::default(),
+                    request: RecordedMessage::default(),
                     answer: None,
                     is_complete: false,
                 });
@@ -235,11 +237,11 @@ impl AttemptRecorder {
         });
     }
 
-    fn with(&self, change: impl FnOnce(&mut Attempt, &mut Grants)) {
+    fn with(&self, change: impl FnOnce(&mut RecordedAttempt, &mut MemoryReservation)) {
         let Some(index) = self.place.index.get() else { return };
-        self.recording.with(|facts, grants| {
+        self.recording.with(|facts, memory| {
             if let Some(attempt) = facts.attempts.get_mut(*index) {
-                change(attempt, grants);
+                change(attempt, memory);
             }
         });
     }
@@ -261,9 +263,9 @@ impl AnswerRecorder {
     }
 }
 
-impl Grants {
+impl MemoryReservation {
     /// Asks the ring for bytes. Without them, the exchange is cut.
-    fn ask(&mut self, ring: &Ring, bytes: usize) -> bool {
+    fn reserve(&mut self, ring: &Ring, bytes: usize) -> bool {
         let is_granted = ring.grant(self.held, bytes);
         match is_granted {
             true => self.held += bytes,
@@ -274,17 +276,17 @@ impl Grants {
 
     /// Returns a text if there is room for it, else an empty one.
     fn text(&mut self, ring: &Ring, text: String) -> String {
-        if self.ask(ring, text.capacity()) { text } else { String::new() }
+        if self.reserve(ring, text.capacity()) { text } else { String::new() }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::ring::Limits;
+    use super::super::ring::CaptureLimits;
     use super::*;
     use std::time::Duration;
 
-    const LIMITS: Limits = Limits { exchanges: 3, bytes: 64 << 10, exchange_bytes: 32 << 10 };
+    const LIMITS: CaptureLimits = CaptureLimits { exchanges: 3, bytes: 64 << 10, exchange_bytes: 32 << 10 };
 
     fn info(id: &str, model: &str) -> RequestInfo {
         RequestInfo { id: id.to_owned(), model: model.to_owned(), ..RequestInfo::default() }
@@ -293,7 +295,7 @@ mod tests {
     fn capture(ring: &Arc<Ring>, id: &str, model: &str, end: &'static str, body: usize) {
         if let Some(recording) = Recording::begin(ring, || info(id, model), false) {
             recording.body(&vec![b'x'; body]);
-            recording.finish(Outcome { end, status: 200, ..Outcome::default() });
+            recording.finish(ExchangeOutcome { end, status: 200, ..ExchangeOutcome::default() });
         }
     }
 
@@ -325,7 +327,7 @@ mod tests {
     fn a_request_may_ask_for_it() {
         let ring = Ring::new(LIMITS);
         let recording = Recording::begin(&ring, || info("a", "m"), true).unwrap();
-        recording.finish(Outcome { end: "complete", status: 200, ..Outcome::default() });
+        recording.finish(ExchangeOutcome { end: "complete", status: 200, ..ExchangeOutcome::default() });
         assert_eq!(ids(&ring), [""; 0], "the answer is still on its way");
         drop(recording);
         assert_eq!(ids(&ring), ["a"]);
@@ -360,7 +362,7 @@ mod tests {
         }
         assert_eq!(ids(&ring), ["h", "g"]);
         assert!(ring.list().iter().all(|exchange| !exchange.facts().is_cut));
-        ring.limit(Limits { exchanges: 1, ..LIMITS });
+        ring.limit(CaptureLimits { exchanges: 1, ..LIMITS });
         assert_eq!(ids(&ring), ["h"]);
     }
 
@@ -376,7 +378,7 @@ mod tests {
 
     #[test]
     fn an_exchange_without_room_takes_no_place() {
-        let ring = Ring::new(Limits { exchanges: 2, bytes: 40 << 10, exchange_bytes: 40 << 10 });
+        let ring = Ring::new(CaptureLimits { exchanges: 2, bytes: 40 << 10, exchange_bytes: 40 << 10 });
         ring.switch_on(Criteria::default(), None);
         let large = Recording::begin(&ring, || info("a", "m"), false).unwrap();
         large.body(&[b'x'; 38 << 10]);
@@ -384,8 +386,20 @@ mod tests {
             capture(&ring, id, "m", "complete", 10);
         }
         assert_eq!(ids(&ring), [""; 0]);
-        large.finish(Outcome { end: "complete", status: 200, ..Outcome::default() });
+        large.finish(ExchangeOutcome { end: "complete", status: 200, ..ExchangeOutcome::default() });
         drop(large);
+        assert_eq!(ids(&ring), ["a"]);
+    }
+
+    #[test]
+    fn an_exchange_that_cannot_have_room_displaces_none() {
+        let ring = Ring::new(CaptureLimits { exchanges: 3, bytes: 40 << 10, exchange_bytes: 40 << 10 });
+        ring.switch_on(Criteria::default(), None);
+        capture(&ring, "a", "m", "complete", 10);
+        let begin = |id: &str| Recording::begin(&ring, || info(id, "m"), false).unwrap();
+        let (first, second) = (begin("b"), begin("c"));
+        first.body(&[b'x'; 24 << 10]);
+        second.body(&[b'x'; 24 << 10]);
         assert_eq!(ids(&ring), ["a"]);
     }
 
@@ -405,14 +419,14 @@ mod tests {
     /// A long answer in small pieces fills the room that is left nearly to the end.
     #[test]
     fn a_body_takes_the_room_that_is_left() {
-        let limits = Limits { exchanges: 1, bytes: 8 << 20, exchange_bytes: 5 << 20 };
+        let limits = CaptureLimits { exchanges: 1, bytes: 8 << 20, exchange_bytes: 5 << 20 };
         let ring = Ring::new(limits);
         let recording = Recording::begin(&ring, || info("a", "m"), true).unwrap();
         for _ in 0..30_000 {
             recording.body(&[b'x'; 250]);
             assert!(ring.used() <= limits.exchange_bytes);
         }
-        recording.finish(Outcome { end: "complete", status: 200, ..Outcome::default() });
+        recording.finish(ExchangeOutcome { end: "complete", status: 200, ..ExchangeOutcome::default() });
         drop(recording);
         let exchange = ring.find("a", None).unwrap().read();
         let kept = exchange.request.body.len();
@@ -423,7 +437,7 @@ mod tests {
     /// Bodies that come and go in turns are kept apart, each with its pieces.
     #[test]
     fn bodies_are_kept_apart() {
-        let ring = Ring::new(Limits { exchanges: 1, bytes: 8 << 20, exchange_bytes: 5 << 20 });
+        let ring = Ring::new(CaptureLimits { exchanges: 1, bytes: 8 << 20, exchange_bytes: 5 << 20 });
         let recording = Recording::begin(&ring, || info("a", "m"), true).unwrap();
         recording.body(b"asked");
         let attempts = ["one", "two"].map(|name| recording.attempt(name, "vllm"));
@@ -439,7 +453,7 @@ mod tests {
             recording.answer_body(b"told");
         }
         answers[1].as_ref().unwrap().complete();
-        recording.finish(Outcome { end: "complete", status: 200, ..Outcome::default() });
+        recording.finish(ExchangeOutcome { end: "complete", status: 200, ..ExchangeOutcome::default() });
         drop((recording, attempts, answers));
         let exchange = ring.find("a", None).unwrap().read();
         let answer = exchange.answer.as_ref().unwrap();

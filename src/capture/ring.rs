@@ -3,8 +3,8 @@
 //! Remembers: the exchanges that have ended, and how many bytes these and the running ones hold. Never: grants more
 //! bytes than the limit; the oldest exchange goes first.
 
-use super::exchange::{Captured, Message, Outcome, Piece, RequestInfo};
-use super::journal::{BodyPlace, Journal};
+use super::body_log::{BodyLog, BodyPlace};
+use super::exchange::{Captured, ExchangeOutcome, RecordedMessage, RecordedPiece, RequestInfo};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Limits of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct CaptureLimits {
     /// Exchanges that have ended and are kept.
     pub exchanges: usize,
     /// Bytes of all exchanges, the running ones among them.
@@ -22,7 +22,7 @@ pub struct Limits {
     pub exchange_bytes: usize,
 }
 
-/// Condition for requests to be captured; an absent part holds for every request.
+/// Condition for requests to be captured; an absent field matches every request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Criteria {
     /// Name of the caller's key.
@@ -34,15 +34,15 @@ pub struct Criteria {
 }
 
 impl Criteria {
-    /// Returns true if a request with these facts may match. A model or a key that is not known yet may.
+    /// Returns true if the request may match. A model or key that is not known yet counts as a match.
     pub(super) fn may_match(&self, info: &RequestInfo) -> bool {
         let model = self.model.as_ref().is_none_or(|model| info.model.is_empty() || *model == info.model);
         let key = self.key.as_ref().is_none_or(|key| info.key.as_ref().is_none_or(|known| known == key));
         model && key
     }
 
-    /// Returns true if a request matches that has ended.
-    fn matches(&self, info: &RequestInfo, outcome: &Outcome) -> bool {
+    /// Returns true if an ended request matches.
+    fn matches(&self, info: &RequestInfo, outcome: &ExchangeOutcome) -> bool {
         let model = self.model.as_ref().is_none_or(|model| *model == info.model);
         let key = self.key.is_none() || self.key == info.key;
         model && key && (!self.only_failures || outcome.is_failure())
@@ -53,13 +53,13 @@ impl Criteria {
 pub struct Ring {
     /// True while the switch is on; read for each request, without a lock.
     is_on: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<RingState>,
 }
 
-struct State {
-    limits: Limits,
+struct RingState {
+    limits: CaptureLimits,
     switch: Option<Switch>,
-    ended: VecDeque<Kept>,
+    ended: VecDeque<KeptExchange>,
     /// Bytes granted to all exchanges.
     used: usize,
 }
@@ -70,7 +70,7 @@ struct Switch {
     until: Option<Instant>,
 }
 
-struct Kept {
+struct KeptExchange {
     exchange: Arc<Recorded>,
     bytes: usize,
 }
@@ -79,7 +79,7 @@ struct Kept {
 #[derive(Debug)]
 pub struct Recorded {
     facts: Captured,
-    bodies: Journal,
+    bodies: BodyLog,
 }
 
 /// Bytes of the bodies of an exchange.
@@ -94,7 +94,7 @@ pub struct BodyLengths {
 }
 
 impl Recorded {
-    pub(super) fn new(facts: Captured, bodies: Journal) -> Self {
+    pub(super) fn new(facts: Captured, bodies: BodyLog) -> Self {
         Self { facts, bodies }
     }
 
@@ -135,11 +135,11 @@ impl Recorded {
                     attempt.map(|attempt| attempt.answer.get_or_insert_default())
                 }
             };
-            let Some(Message { body, pieces, .. }) = message else { continue };
+            let Some(RecordedMessage { body, pieces, .. }) = message else { continue };
             body.extend_from_slice(entry.bytes);
             match pieces.last_mut().filter(|_| entry.is_rest) {
                 Some(piece) => piece.end = body.len(),
-                None => pieces.push(Piece { at: entry.at, end: body.len() }),
+                None => pieces.push(RecordedPiece { at: entry.at, end: body.len() }),
             }
         }
         exchange
@@ -148,8 +148,8 @@ impl Recorded {
 
 impl Ring {
     /// Returns an empty ring, which is switched off.
-    pub fn new(limits: Limits) -> Arc<Self> {
-        let state = State { limits, switch: None, ended: VecDeque::new(), used: 0 };
+    pub fn new(limits: CaptureLimits) -> Arc<Self> {
+        let state = RingState { limits, switch: None, ended: VecDeque::new(), used: 0 };
         Arc::new(Self { is_on: AtomicBool::new(false), state: Mutex::new(state) })
     }
 
@@ -174,7 +174,7 @@ impl Ring {
     }
 
     /// Sets other limits, and forgets what they leave no room for.
-    pub fn limit(&self, limits: Limits) {
+    pub fn limit(&self, limits: CaptureLimits) {
         let mut state = self.state.lock();
         state.limits = limits;
         while state.ended.len() > limits.exchanges || state.used > limits.bytes {
@@ -206,7 +206,7 @@ impl Ring {
     /// Forgets the exchanges of a request id that have ended. Returns their number.
     pub fn forget(&self, id: &str) -> usize {
         let mut state = self.state.lock();
-        let State { ended, used, .. } = &mut *state;
+        let RingState { ended, used, .. } = &mut *state;
         let before = ended.len();
         ended.retain(|kept| {
             let stays = kept.exchange.facts.info.id != id;
@@ -249,17 +249,19 @@ impl Ring {
         state.switch.clone()
     }
 
-    /// Grants bytes to an exchange that holds `held` already. Forgets the oldest exchanges if there is no other
-    /// room. Returns false if there is none.
+    /// Grants bytes to an exchange that holds `held` already. Forgets the oldest exchanges if that makes enough room, else
+    /// none. Returns false if there is no room.
     pub(super) fn grant(&self, held: usize, more: usize) -> bool {
         let mut state = self.state.lock();
         if held.saturating_add(more) > state.limits.exchange_bytes.min(state.limits.bytes) {
             return false;
         }
-        while state.used.saturating_add(more) > state.limits.bytes {
-            if !state.forget_oldest() {
+        if state.used.saturating_add(more) > state.limits.bytes {
+            let ended: usize = state.ended.iter().map(|kept| kept.bytes).sum();
+            if state.used.saturating_sub(ended).saturating_add(more) > state.limits.bytes {
                 return false;
             }
+            while state.used.saturating_add(more) > state.limits.bytes && state.forget_oldest() {}
         }
         state.used += more;
         true
@@ -277,14 +279,14 @@ impl Ring {
             return self.take_back(bytes);
         }
         let mut state = self.state.lock();
-        state.ended.push_back(Kept { exchange: Arc::new(exchange), bytes });
+        state.ended.push_back(KeptExchange { exchange: Arc::new(exchange), bytes });
         while state.ended.len() > state.limits.exchanges {
             state.forget_oldest();
         }
     }
 }
 
-impl State {
+impl RingState {
     /// Forgets the oldest exchange. Returns false if there is none.
     fn forget_oldest(&mut self) -> bool {
         let Some(oldest) = self.ended.pop_front() else { return false };

@@ -1,7 +1,7 @@
 //! `samewire check`: what a configuration means, or everything that is wrong with it.
 
-use super::serve::Settings;
 use super::{CommandFailure, print};
+use crate::config::{Config, Overrides};
 use crate::telemetry::CAPTURE_ON;
 use crate::visible::visible_toml;
 use clap::Args;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 #[command(after_help = EXAMPLES)]
 pub(super) struct Check {
     #[command(flatten)]
-    settings: Settings,
+    flags: Overrides,
 }
 
 const EXAMPLES: &str = "\
@@ -25,9 +25,9 @@ prints all of it, each with its line in the file, its flag or its variable, and 
 
 impl Check {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
-        let config = self.settings.load()?;
+        let config = Config::load(&self.flags).map_err(CommandFailure::usage)?;
         let memory = crate::server::memory_told(&config.limits);
-        let capture = if config.capture.enabled { format!("# {CAPTURE_ON}\n") } else { String::new() };
+        let capture = if config.file.capture.enabled { format!("# {CAPTURE_ON}\n") } else { String::new() };
         let unread: String = config.unread_text().iter().map(|warning| format!("# {warning}\n")).collect();
         print(format_args!("{memory}{capture}{unread}{}", visible_toml(&config.shown())));
         Ok(ExitCode::SUCCESS)

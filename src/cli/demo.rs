@@ -1,7 +1,7 @@
 //! `samewire demo`: what samewire does, shown in a terminal.
 
 use super::{CommandFailure, has_colour, terminal_width};
-use crate::config::{Level, LogFormat};
+use crate::config::{LogFormat, LogLevel};
 use crate::demo::page::{TerminalProfile, heading, render};
 use crate::demo::{self, DemoError, DemoServer, REASONING, TOOL, snippet, web};
 use crate::telemetry;
@@ -19,7 +19,7 @@ pub(super) struct Demo {
     /// Address of the inspector, which shows each request and its frames [default: a free port]
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", hide_default_value = true)]
     admin_listen: String,
-    /// What is asked of the engines: a model that thinks, or one that calls a function
+    /// Request to the engines: a model that thinks, or one that calls a function
     #[arg(long, value_name = "WHAT", default_value = "reasoning")]
     show: Show,
     /// Print and end, instead of going on to serve
@@ -54,8 +54,8 @@ enum Show {
 impl Demo {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         // Log lines would spoil the page, so only errors are logged.
-        let logging =
-            telemetry::start_logging(Level::Error, LogFormat::Auto).map_err(CommandFailure::environment)?;
+        let logging = telemetry::start_logging(LogLevel::Error, LogFormat::Auto)
+            .map_err(CommandFailure::environment)?;
         telemetry::watch_panics();
         let shown = self.show();
         drop(logging);

@@ -27,7 +27,7 @@ Examples:
   samewire drain --wait 300s --admin-listen 127.0.0.1:9090
   samewire drain --undo
 
-The running samewire is not ready from then on. For `settle` seconds it serves whoever still comes, then it refuses,
+The running samewire is not ready from then on. For `settle` seconds it serves new requests, then it refuses them,
 and running answers go on to their end, for `drain` seconds at most. It does not exit: that takes a SIGTERM.
 With --undo it serves again, whatever the drain has come to; not after a SIGTERM.
 Exits with 0 when nothing is under way (with --undo: when it serves), with 1 when something is left or the drain cannot
@@ -35,10 +35,10 @@ be taken back, with 3 when nobody answers.";
 
 impl Drain {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
-        self.running.ask(async |admin| self.ask(admin).await)
+        self.running.run_with_admin(async |admin| self.drain(admin).await)
     }
 
-    async fn ask(&self, admin: &Admin) -> Result<ExitCode, CommandFailure> {
+    async fn drain(&self, admin: &Admin) -> Result<ExitCode, CommandFailure> {
         let path = if self.undo { "/drain/undo" } else { "/drain" };
         let begun = match admin.post(path).send().await {
             Ok(answer) if self.undo => return Ok(report_undo(answer).await),

@@ -30,7 +30,7 @@ struct New {
     /// What the key is called in the log
     #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
-    /// Whose key it is: keys of one tenant see the same responses and conversations [default: a tenant of its own]
+    /// Whose key it is: keys of one tenant see the same responses and conversations [default: its own tenant]
     #[arg(long, value_name = "NAME", value_parser = name)]
     tenant: Option<String>,
     /// Append the lines for the configuration to this file instead of printing them
@@ -50,7 +50,7 @@ Examples:
       The hash of a key that clients have already.
 
 The key goes to standard output, the lines go to the file or else to standard error. samewire keeps
-the hash alone: a key that is lost cannot be shown again. Once there is one key, requests without a
+only the hash: a key that is lost cannot be shown again. Once there is one key, requests without a
 key are refused.
 
 A name that the file has already is refused, and so is a file that would not load with the lines: then
@@ -165,11 +165,13 @@ impl Locked {
         }
     }
 
-    /// Writes a new file next to it, with the same owner and permissions.
+    /// Writes the text to a new file beside the locked one, with the same owner and permissions.
     fn prepare(&self, text: &str) -> io::Result<Prepared> {
         let metadata = self.file.metadata()?;
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let path = self.path.with_file_name(format!(".{name}.{}", std::process::id()));
+        // Left by a killed command with the same process id, as in a container. This command holds the lock.
+        let _ = std::fs::remove_file(&path);
         let mut new = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
         let prepared = Prepared(Some(path));
         new.write_all(text.as_bytes())?;
@@ -198,7 +200,7 @@ impl Prepared {
 impl Drop for Prepared {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // A leftover file does no harm.
+            // The next command with this process id removes what is left.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -178,6 +178,12 @@ fn key_file(path: &Path) -> Result<Secret, CommandFailure> {
 /// Longest key in bytes; servers refuse longer headers.
 const LONGEST_KEY: usize = 8 << 10;
 
+/// Returns a runtime of one thread, for the requests of a command.
+fn runtime() -> Result<tokio::runtime::Runtime, CommandFailure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(CommandFailure::environment)
+}
+
 /// Waits for a task until Ctrl-C; `None`: that came first.
 async fn interruptible<T>(task: impl Future<Output = T>) -> Option<T> {
     tokio::select! {

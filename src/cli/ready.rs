@@ -13,13 +13,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause between two requests while `--wait` has not expired.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Whether a running samewire takes traffic.
+/// Whether a running samewire accepts traffic.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Ready {
     #[command(flatten)]
     running: Running,
-    /// How long to wait until it is ready, such as 60s or 5m [default: one question]
+    /// Time to wait for readiness, such as 60s or 5m [default: one request]
     #[arg(long, value_name = "TIME", value_parser = time)]
     wait: Option<Duration>,
 }
@@ -30,12 +30,12 @@ Examples:
   samewire ready --wait 5m && ./first-request.sh
   HEALTHCHECK CMD [\"/samewire\", \"ready\"]
 
-Asks /readyz of the admin address: ready means that an engine answers and that nothing drains.
-Exits with 0 when it is ready, with 1 when it is not, with 3 when nobody answers.";
+Requests /readyz from the admin address. Ready means that an engine answers and that the server is
+not draining. Exits with 0 if it is ready, with 1 if it is not, with 3 if no server answers.";
 
 impl Ready {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
-        self.running.ask(async |admin| {
+        self.running.run_with_admin(async |admin| {
             let end = self.wait.map(|wait| Instant::now() + wait);
             loop {
                 let answer = readiness(admin).await;
@@ -50,7 +50,7 @@ impl Ready {
     }
 }
 
-/// Asks `/readyz` once. Returns true if the server is ready, with its text.
+/// Requests `/readyz` once. Returns true if the server is ready, and the text of its answer.
 async fn readiness(admin: &Admin) -> reqwest::Result<(bool, String)> {
     let answer = admin.get("/readyz").timeout(PATIENCE).send().await?;
     Ok((answer.status().is_success(), answer.text().await?))

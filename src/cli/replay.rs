@@ -1,7 +1,7 @@
 //! `samewire replay`: serves recorded traffic as an engine.
 
 use super::CommandFailure;
-use crate::config::{Level, LogFormat};
+use crate::config::{LogFormat, LogLevel};
 use crate::quantity::time;
 use crate::replay::{self, LoadError};
 use crate::telemetry;
@@ -18,7 +18,7 @@ pub(super) struct Replay {
     /// A scenario's folder, or a folder of such folders
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Where it listens; port 0 takes a free one, which the first log line names
+    /// Address to listen on; with port 0 a free port is chosen, and the first log line names it
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// Time between two events of an answer: milliseconds, or a time such as 30ms or 1s
@@ -43,17 +43,18 @@ Examples:
       An engine without a GPU, and samewire in front of it.
   curl -N http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' \\
        -d '{\"model\":\"vllm/tool\",\"messages\":[{\"role\":\"user\",\"content\":\"?\"}],\"stream\":true}'
-      The scenario that is named as the model. GET /v1/models lists the names.
+      The model names the scenario. GET /v1/models lists the names.
   samewire replay ./bug-report
-      What somebody sent you.
+      A bug report that somebody sent you.
 
 A scenario is a folder with request.json (method, path, body) and the engine's answer: upstream.sse,
-.json or .txt, its head upstream.http, and a file eof with the word reset if the connection broke
-(or the same under the names response.*). Its name is its path below the one given, that one's own
-last part included; the end of a name will do where only one scenario ends so. A request that names
-none gets the first scenario of the same path, method and stream.
+.json or .txt; its head in upstream.http; and, if the connection broke, a file eof with the word
+reset. The files may also be named response.*. The name of a scenario is its path, from the last
+folder of PATH on. The end of a name is enough if only one scenario has it. A request that names no
+scenario gets the first one of the same path, method and stream.
 
-Exit codes: 0 ended by a signal, 2 something in a folder is wrong, 3 a path or the port cannot be had.";
+Exit codes: 0 ended by a signal, 2 something in a folder is wrong, 3 a path cannot be read or the
+port is in use.";
 
 impl Replay {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
@@ -62,7 +63,7 @@ impl Replay {
             mistake => CommandFailure::usage(mistake),
         })?;
         let _logging =
-            telemetry::start_logging(Level::Info, LogFormat::Auto).map_err(CommandFailure::environment)?;
+            telemetry::start_logging(LogLevel::Info, LogFormat::Auto).map_err(CommandFailure::environment)?;
         replay::run(self.listen, scenarios, self.pace).map_err(CommandFailure::environment)?;
         Ok(ExitCode::SUCCESS)
     }

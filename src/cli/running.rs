@@ -1,7 +1,7 @@
 //! Connection to a running samewire, shared by the commands that control one.
 
-use super::CommandFailure;
-use crate::config::Overrides;
+use super::{CommandFailure, runtime};
+use crate::config::{Overrides, admin_address};
 use crate::error::innermost_cause;
 use crate::tls::trusting_nobody;
 use clap::Args;
@@ -26,22 +26,20 @@ pub(super) struct Running {
 
 impl Running {
     /// Runs a command with a client for the admin listener, and returns its exit code.
-    pub(super) fn ask(
+    pub(super) fn run_with_admin(
         &self,
-        ask: impl AsyncFnOnce(&Admin) -> Result<ExitCode, CommandFailure>,
+        command: impl AsyncFnOnce(&Admin) -> Result<ExitCode, CommandFailure>,
     ) -> Result<ExitCode, CommandFailure> {
-        let flags = Overrides {
-            admin_listen: self.admin_listen.clone(),
-            config: self.config.clone(),
-            ..Overrides::default()
-        };
-        let address = flags.admin_address().map_err(CommandFailure::usage)?;
+        let mut flags = Overrides { config: self.config.clone(), ..Overrides::default() };
+        if let Some(address) = &self.admin_listen {
+            flags = flags.with("admin_listen", address.as_str());
+        }
+        let address = admin_address(&flags).map_err(CommandFailure::usage)?;
         let tls = trusting_nobody().map_err(CommandFailure::environment)?;
         let client = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls);
         let client = client.connect_timeout(CONNECT).build();
         let client = client.map_err(CommandFailure::environment)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.map_err(CommandFailure::environment)?.block_on(ask(&Admin { client, address }))
+        runtime()?.block_on(command(&Admin { client, address }))
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::visible::visible;
 use std::fmt::Write as _;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Properties of the terminal.
 #[derive(Clone, Copy, Debug)]
@@ -49,10 +50,10 @@ pub(super) fn write<const N: usize>(
 ) {
     let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|cell| visible(cell))).collect();
     let titles = head.map(|(title, _)| title.to_owned());
-    let mut widths = titles.each_ref().map(|title| columns(title));
+    let mut widths = titles.each_ref().map(|title| title.width());
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
-            *width = columns(cell).max(*width);
+            *width = cell.width().max(*width);
         }
     }
     fit(&mut widths, look.width.saturating_sub(N * GAP));
@@ -87,7 +88,7 @@ fn write_row<const N: usize>(
             return;
         }
         let start = out.len();
-        // Spaces behind the last cell of a line are left out.
+        // Spaces after the last cell of a line are left out.
         let mut missing = 0;
         for ((part, width), colour) in parts.into_iter().zip(widths).zip(colours) {
             let part = part.unwrap_or_default();
@@ -96,25 +97,24 @@ fn write_row<const N: usize>(
                 let _ = write!(out, "{:missing$}{}", "", look.painted(&part, colour));
                 missing = 0;
             }
-            missing += width.saturating_sub(columns(&part));
+            missing += width.saturating_sub(part.width());
         }
         debug_assert!(
             look.has_colour
-                || columns(out.get(start..).unwrap_or_default()) <= look.width.max(N * (GAP + NARROWEST))
+                || out.get(start..).unwrap_or_default().width() <= look.width.max(N * (GAP + NARROWEST))
         );
         out.push('\n');
     }
 }
 
-/// Breaks a text into lines of a width, behind a space where there is one, or else behind a mark.
+/// Breaks a text into lines of a width, after a space where there is one, or else after a mark.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
     for character in text.chars() {
-        if columns(&line) + column(character) > width && !line.is_empty() {
-            let behind =
-                |marks: &[char]| line.rfind(marks).map(|at| at + 1).filter(|at| *at > line.len() / 2);
-            let at = behind(&[' ']).or_else(|| behind(&['.', ',', '_']));
+        if line.width() + character.width().unwrap_or(0) > width && !line.is_empty() {
+            let after = |marks: &[char]| line.rfind(marks).map(|at| at + 1).filter(|at| *at > line.len() / 2);
+            let at = after(&[' ']).or_else(|| after(&['.', ',', '_']));
             let rest = at.map(|at| line.split_off(at)).unwrap_or_default();
             lines.push(line.trim_end().to_owned());
             line = rest;
@@ -128,26 +128,14 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Returns the width of a text in columns.
-fn columns(text: &str) -> usize {
-    text.chars().map(column).sum()
-}
-
-/// Returns the width of a character: two columns for those of East Asian scripts and for pictures.
-fn column(character: char) -> usize {
-    match u32::from(character) {
-        0x300..=0x36f | 0xfe00..=0xfe0f => 0,
-        0x1100..=0x115f
-        | 0x2e80..=0xa4cf
-        | 0xac00..=0xd7a3
-        | 0xf900..=0xfaff
-        | 0xfe30..=0xfe6f
-        | 0xff00..=0xff60
-        | 0xffe0..=0xffe6
-        | 0x1f300..=0x1faff
-        | 0x20000..=0x3fffd => 2,
-        _ => 1,
-    }
+/// Returns lines that say which requests were not sent, and why. `otherwise`: the words before the reason if all were.
+pub(super) fn unasked(names: &[&str], why: &str, otherwise: &str, look: Look) -> String {
+    let told = match names.is_empty() {
+        true => format!("{otherwise} {why}."),
+        false => format!("Not asked, because {why}: {}.", names.join(", ")),
+    };
+    let lines = wrapped(&visible(&told), look.width).into_iter();
+    "\n".to_owned() + &lines.map(|line| look.painted(&line, LEFT) + "\n").collect::<String>()
 }
 
 #[cfg(test)]

@@ -1,25 +1,24 @@
-//! Tables `[cors]` and `[admin]`: web origins and host names that browsers may use (docs/guide.md#web-pages-cors).
+//! Tables `[cors]` and `[admin]`: web origins and host names that browsers may use (docs/configure.md#web-pages-cors).
 
 use super::mistakes::Mistakes;
+use super::rows::{self, table};
 use crate::wire::disclosure;
-use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Table `[cors]` as written: the origins whose pages may call the API, and the names of the clients' address.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct CorsFile {
-    pub origins: Vec<String>,
-    pub hosts: Vec<String>,
+table! {
+    /// Table `[cors]` as written: the origins whose pages may call the API, and the names of the clients' address.
+    CorsFile {
+        origins: Vec<String>;
+        hosts: Vec<String>;
+    }
 }
 
-/// Table `[admin]` as written: the host names under which the admin listener answers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct AdminFile {
-    pub hosts: Vec<String>,
+table! {
+    /// Table `[admin]` as written: the host names under which the admin listener answers.
+    AdminFile {
+        hosts: Vec<String>,
+            flag("admin-host", "NAME", "A name under which the admin address may be asked, beside addresses and localhost, such as samewire.internal");
+    }
 }
 
 /// Origins whose pages may call the API, in the form in which browsers send them, and names of the clients' address.

@@ -2,45 +2,28 @@
 
 use super::limits::{BYTES, NUMBER};
 use super::mistakes::Mistakes;
-use crate::capture::{Criteria, Limits};
+use super::rows::{self, table};
+use crate::capture::{CaptureLimits, Criteria};
 use crate::nearest::suggest;
 use crate::quantity::read_size;
-use serde::{Deserialize, Serialize};
 
-/// Table `[capture]`: exchanges kept for operators, with their content. Off by default.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct CaptureFile {
-    pub enabled: bool,
-    pub only_failures: bool,
-    pub key: String,
-    pub model: String,
-    pub exchanges: usize,
-    #[serde(deserialize_with = "read_size")]
-    pub bytes: usize,
-    #[serde(deserialize_with = "read_size")]
-    pub exchange_bytes: usize,
-}
-
-impl Default for CaptureFile {
-    fn default() -> Self {
-        Self {
-            enabled: false,
-            only_failures: false,
-            key: String::new(),
-            model: String::new(),
-            exchanges: 200,
-            bytes: 64 << 20,
-            exchange_bytes: 8 << 20,
-        }
+table! {
+    /// Table `[capture]`: exchanges kept for operators, with their content. Off by default.
+    CaptureFile {
+        enabled: bool;
+        only_failures: bool;
+        key: String;
+        model: String;
+        exchanges: usize = 200;
+        bytes: usize as "read_size" = 64 << 20;
+        exchange_bytes: usize as "read_size" = 8 << 20;
     }
 }
 
 impl CaptureFile {
     /// Returns the limits of the ring.
-    pub fn limits(&self) -> Limits {
-        Limits { exchanges: self.exchanges, bytes: self.bytes, exchange_bytes: self.exchange_bytes }
+    pub fn limits(&self) -> CaptureLimits {
+        CaptureLimits { exchanges: self.exchanges, bytes: self.bytes, exchange_bytes: self.exchange_bytes }
     }
 
     /// Returns the condition for requests to be captured from the start; `None`: none are.

@@ -2,9 +2,9 @@
 //! become.
 
 use super::mistakes::Mistakes;
+use super::rows::{self, table};
 use super::{Config, UpstreamConfig};
 use http::Uri;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -12,26 +12,13 @@ use std::path::{Path, PathBuf};
 /// Folder in which Kubernetes mounts the credentials of a pod.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Table `[discovery]` as written. Only upstreams with `pods` use it.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct DiscoveryFile {
-    pub kubernetes: String,
-    pub namespace: String,
-    pub token_file: PathBuf,
-    pub ca_file: PathBuf,
-}
-
-impl Default for DiscoveryFile {
-    fn default() -> Self {
-        let folder = Path::new(SERVICE_ACCOUNT);
-        Self {
-            kubernetes: String::new(),
-            namespace: String::new(),
-            token_file: folder.join("token"),
-            ca_file: folder.join("ca.crt"),
-        }
+table! {
+    /// Table `[discovery]` as written. Only upstreams with `pods` use it.
+    DiscoveryFile {
+        kubernetes: String;
+        namespace: String;
+        token_file: PathBuf = Path::new(SERVICE_ACCOUNT).join("token");
+        ca_file: PathBuf = Path::new(SERVICE_ACCOUNT).join("ca.crt");
     }
 }
 
@@ -77,16 +64,15 @@ pub struct Pod {
 /// Ready pods by label selector, in the order of their names.
 pub type Pods = BTreeMap<String, Vec<Pod>>;
 
-impl UpstreamConfig {
-    /// Returns the upstream for one of the pods behind this one. Its certificate must still have the name in the URL.
-    fn of_pod(&self, pod: &Pod) -> Self {
-        let host = match pod.address {
-            IpAddr::V4(address) => address.to_string(),
-            IpAddr::V6(address) => format!("[{address}]"),
-        };
-        let port = pod.port.unwrap_or(self.port);
-        Self { name: format!("{}/{}", self.name, pod.name), host, port, ..self.clone() }
-    }
+/// Returns a copy of the upstream that leads to one of its pods. The certificate is still checked against the host in
+/// the URL.
+fn of_pod(upstream: &UpstreamConfig, pod: &Pod) -> UpstreamConfig {
+    let host = match pod.address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    };
+    let port = pod.port.unwrap_or(upstream.port);
+    UpstreamConfig { name: format!("{}/{}", upstream.name, pod.name), host, port, ..upstream.clone() }
 }
 
 impl Config {
@@ -96,7 +82,7 @@ impl Config {
     }
 
     /// Returns the configuration with an upstream for each known pod, in place of the upstream that stands for them.
-    /// An upstream of which no pod is known stays, so that its URL is asked.
+    /// An upstream without known pods stays, and requests go to its URL.
     #[must_use]
     pub fn with_pods(mut self, pods: &Pods) -> Self {
         let (mut upstreams, mut origins, mut entries) = (Vec::new(), Vec::new(), Vec::new());
@@ -104,7 +90,7 @@ impl Config {
             let before = upstreams.len();
             let known = upstream.pods.as_ref().and_then(|selector| pods.get(&**selector));
             match known.filter(|known| !known.is_empty()) {
-                Some(known) => upstreams.extend(known.iter().map(|pod| upstream.of_pod(pod))),
+                Some(known) => upstreams.extend(known.iter().map(|pod| of_pod(upstream, pod))),
                 None => upstreams.push(upstream.clone()),
             }
             origins.resize(upstreams.len(), at);

@@ -2,31 +2,20 @@
 //! of the file.
 
 use super::file::File;
-use super::merged::{Merged, accepts, list_with, single};
+use super::merged::{MergeStep, Merged, accepts, leaves, path, steps};
 use super::mistakes::{Mistakes, explain, unknown_key};
-use super::paths::Folder;
+use super::rows::{Flag, list};
 use crate::nearest::nearest;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 /// Prefix of samewire's variables. A variable with this prefix must be a known one.
 pub(super) const PREFIX: &str = "SAMEWIRE_";
-/// Variables of flags. They are named after the flags, even where keys have other names.
-const FLAGS: [&str; 13] = [
-    "CONFIG",
-    "UPSTREAM",
-    "ENGINE",
-    "LISTEN",
-    "ADMIN_LISTEN",
-    "ADMIN_HOST",
-    "INSECURE_NO_AUTH",
-    "THREADS",
-    "STORE",
-    "SET",
-    "LOG_LEVEL",
-    "LOG",
-    "LOG_FORMAT",
-];
+/// Variables of flags that set no key, or several.
+const FLAGS: [&str; 4] = ["CONFIG", "UPSTREAM", "ENGINE", "SET"];
+/// Short name of a variable, and its flag.
+const SHORT: (&str, &str) = ("SAMEWIRE_LOG", "log-level");
 /// Variables of the build, of tests and of clients, which may be present in the environment of a server and are no
 /// mistakes there.
 const OTHERS: [&str; 5] = ["BIN", "CHROMIUM", "COMMIT", "DATE", "KEY"];
@@ -37,76 +26,122 @@ const LISTS: [&str; 3] = ["upstream", "model", "auth.key"];
 /// Protocols in the variables that Kubernetes sets for the ports of a service.
 const PROTOCOLS: [&str; 3] = ["tcp", "udp", "sctp"];
 
-/// Environment variable that sets a key of the file, such as `SAMEWIRE_LIMITS__MAX_BODY_BYTES`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Variable {
-    steps: Vec<Step>,
-    /// Value as text, which may be a secret.
-    value: String,
+/// Value of a key of the file, from a flag or a variable such as `SAMEWIRE_LIMITS__MAX_BODY_BYTES`.
+#[derive(Clone, PartialEq)]
+pub(super) struct Setting {
+    steps: Vec<MergeStep>,
+    /// Flag or variable that gives the value.
+    by: String,
+    /// Value, which may be a secret, in its possible readings.
+    values: Vec<Value>,
 }
 
 /// Prints the name without the value, which may be a secret.
-impl std::fmt::Debug for Variable {
+impl std::fmt::Debug for Setting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&variable_name(&self.steps))
+        f.write_str(&self.by)
     }
 }
 
-/// Step of a key's path: an index or a name. Sorting by steps puts list items in order, so that each follows its
-/// predecessor.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
-    Item(usize),
-    Key(String),
-}
+/// Values of keys from one source, in the order in which they apply.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EnvironmentSettings(pub(super) Vec<Setting>);
 
-impl Step {
-    fn of(word: &str) -> Self {
-        word.parse().map_or_else(|_| Self::Key(word.to_ascii_lowercase()), Self::Item)
+impl EnvironmentSettings {
+    /// Returns the keys that variables set: those with a flag, then those with a path. Unknown names with our prefix are
+    /// mistakes.
+    pub(super) fn of_variables(all: &BTreeMap<String, String>, mistakes: &mut Mistakes) -> Self {
+        let mut found = Vec::new();
+        let flags = File::all_flags();
+        for flag in &flags {
+            let short = SHORT.0.to_owned();
+            let names =
+                std::iter::once(variable_of(flag.name)).chain((flag.name == SHORT.1).then_some(short));
+            let Some((name, text)) = names.into_iter().find_map(|name| all.get_key_value(&name)) else {
+                continue;
+            };
+            match flag.read(text) {
+                Ok(value) => found.push(Setting::new(&flag.key, name, value)),
+                Err(why) => mistakes.given(name, why),
+            }
+        }
+        found.extend(paths(all, &flags, mistakes));
+        Self(found)
+    }
+
+    /// Returns a text and the flag or variable that gives it, if one sets this key.
+    pub(super) fn text(&self, key: &str) -> Option<(&str, &str)> {
+        let setting = self.0.iter().rfind(|setting| path(&setting.steps) == key)?;
+        Some((&setting.by, setting.values.first()?.as_str()?))
+    }
+
+    /// Applies the values over what was read before.
+    pub(super) fn apply(&self, merged: &mut Merged) {
+        self.0.iter().for_each(|setting| setting.apply(merged));
     }
 }
 
-fn variable_name(steps: &[Step]) -> String {
+/// Adds the flags of all keys to a command.
+impl Args for EnvironmentSettings {
+    fn augment_args(command: Command) -> Command {
+        command.args(File::all_flags().iter().map(Flag::argument))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for EnvironmentSettings {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let setting =
+            |flag: Flag| Some(Setting::new(&flag.key, &format!("--{}", flag.name), flag.given(matches)?));
+        Ok(Self(File::all_flags().into_iter().filter_map(setting).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Returns the step that a word of a variable's name means.
+fn step(word: &str) -> MergeStep {
+    word.parse().map_or_else(|_| MergeStep::Key(word.to_ascii_lowercase()), MergeStep::Item)
+}
+
+fn variable_name(steps: &[MergeStep]) -> String {
     let words: Vec<_> = steps
         .iter()
         .map(|step| match step {
-            Step::Item(n) => n.to_string(),
-            Step::Key(key) => key.to_ascii_uppercase(),
+            MergeStep::Item(n) => n.to_string(),
+            MergeStep::Key(key) => key.to_ascii_uppercase(),
         })
         .collect();
     format!("{PREFIX}{}", words.join("__"))
 }
 
-/// Returns the path in the notation of mistakes, such as `upstream[0].url`.
-fn path(steps: &[Step]) -> String {
-    let mut path = String::new();
-    for step in steps {
-        match step {
-            Step::Item(n) => path += &format!("[{n}]"),
-            Step::Key(key) if path.is_empty() => path += key,
-            Step::Key(key) => path += &format!(".{key}"),
-        }
-    }
-    path
+/// Returns the variable of a flag.
+pub(super) fn variable_of(flag: &str) -> String {
+    format!("{PREFIX}{}", flag.replace('-', "_").to_ascii_uppercase())
 }
 
-/// Returns the variables that set keys. Unknown names with our prefix are mistakes.
-pub(super) fn keys(all: &BTreeMap<String, String>, mistakes: &mut Mistakes) -> Vec<Variable> {
+/// Returns the keys that variables set by their path. Unknown names with our prefix are mistakes.
+fn paths(all: &BTreeMap<String, String>, flags: &[Flag], mistakes: &mut Mistakes) -> Vec<Setting> {
     let top = Table::try_from(File::default()).unwrap_or_default();
     let mut found = Vec::new();
     for (variable, value) in all {
         let Some(rest) = variable.strip_prefix(PREFIX) else { continue };
-        let is_other = FLAGS.contains(&rest)
-            || OTHERS.contains(&rest)
-            || PREFIXES.iter().any(|prefix| rest.starts_with(prefix));
-        if is_other || is_of_service(rest, value) {
+        let is_flag = FLAGS.contains(&rest) || flags.iter().any(|flag| variable_of(flag.name) == *variable);
+        let is_other = OTHERS.contains(&rest) || PREFIXES.iter().any(|prefix| rest.starts_with(prefix));
+        if is_flag || variable == SHORT.0 || is_other || is_of_service(rest, value) {
             continue;
         }
         let is_upper = rest.bytes().all(|byte| !byte.is_ascii_lowercase());
         if is_upper && (rest.contains("__") || top.contains_key(&rest.to_ascii_lowercase())) {
-            found.push(Variable { steps: rest.split("__").map(Step::of).collect(), value: value.clone() });
+            found.push(Setting::of_path(rest, value));
         } else {
-            mistakes.given(variable, unknown(rest));
+            mistakes.given(variable, unknown(rest, flags));
         }
     }
     found.sort_by(|one, other| one.steps.cmp(&other.steps));
@@ -130,10 +165,12 @@ fn is_of_service(rest: &str, value: &str) -> bool {
 }
 
 /// Returns the message for an unknown variable, with the nearest known name.
-fn unknown(rest: &str) -> String {
+fn unknown(rest: &str, flags: &[Flag]) -> String {
+    let flags = flags.iter().map(|flag| variable_of(flag.name).replacen(PREFIX, "", 1));
     let known: Vec<(String, String)> = FLAGS
         .iter()
         .map(|flag| (*flag).to_owned())
+        .chain(flags)
         .chain(keys_of_file())
         // A single underscore is often written instead of two.
         .map(|name| (name.replace("__", "_"), name))
@@ -148,68 +185,57 @@ fn unknown(rest: &str) -> String {
 
 /// Returns the variable names of all keys of the file, without their prefix. List items have index 0.
 fn keys_of_file() -> Vec<String> {
-    fn add(prefix: &str, table: &Table, found: &mut Vec<String>) {
-        for (key, value) in table {
-            let name = format!("{prefix}{}", key.to_ascii_uppercase());
-            match value {
-                Value::Table(inner) if !inner.is_empty() => add(&format!("{name}__"), inner, found),
-                Value::Array(items) if items.iter().any(Value::is_table) => {
-                    let tables = items.iter().filter_map(Value::as_table);
-                    tables.for_each(|inner| add(&format!("{name}__0__"), inner, found));
-                }
-                _ => found.push(name),
-            }
-        }
-    }
-    let mut found = Vec::new();
-    add("", &Table::try_from(File::with_one_of_each()).unwrap_or_default(), &mut found);
-    found
+    let all = Table::try_from(File::with_one_of_each()).unwrap_or_default();
+    leaves(&all).iter().map(|(steps, _)| variable_name(steps).replacen(PREFIX, "", 1)).collect()
 }
 
-impl Variable {
-    /// Applies the value over what was read before. Tries it as TOML, then as text, then as a comma-separated list
-    /// of texts.
-    pub(super) fn apply(&self, merged: &mut Merged, folder: &Folder) {
-        let name = variable_name(&self.steps);
+impl Setting {
+    /// Creates the setting of a key that is in no list.
+    pub(super) fn new(key: &str, by: &str, value: impl Into<Value>) -> Self {
+        Self { steps: steps(key), by: by.to_owned(), values: vec![value.into()] }
+    }
+
+    /// Creates the setting of a variable's name, without its prefix. The value is read as TOML, else as text, else as a
+    /// list of texts.
+    fn of_path(name: &str, text: &str) -> Self {
+        let steps: Vec<_> = name.split("__").map(step).collect();
+        let values = text.parse().ok().into_iter().chain([Value::from(text), list(text)]).collect();
+        Self { by: variable_name(&steps), steps, values }
+    }
+
+    /// Applies the first valid value over what was read before.
+    fn apply(&self, merged: &mut Merged) {
         if let Err(why) = self.check_numbers(&merged.table) {
-            return merged.mistakes.given(name, why);
+            return merged.mistakes.given(&self.by, why);
         }
-        let list = self.value.split(',').map(|one| Value::from(one.trim())).collect();
-        let values = [
-            self.value.parse::<Value>().ok(),
-            Some(Value::from(self.value.as_str())),
-            Some(Value::Array(list)),
-        ];
         let mut wrong = None;
-        for value in values.into_iter().flatten() {
-            let mut alone = nested(&self.steps, value);
-            folder.resolve(&mut alone);
-            match accepts(&alone) {
-                Ok(()) => return merged.apply(&path(&self.steps), &alone, &name),
+        for value in &self.values {
+            match accepts(&self.steps, value) {
+                Ok(()) => return merged.put(&self.steps, value.clone(), &self.by),
                 Err(error) => _ = wrong.get_or_insert(error),
             }
         }
         let why = wrong.map(|error| self.explain(error.message()));
-        merged.mistakes.given(name, why.unwrap_or_default());
+        merged.mistakes.given(&self.by, why.unwrap_or_default());
     }
 
     /// Fails unless exactly the lists of tables are indexed, without gaps.
     fn check_numbers(&self, table: &Table) -> Result<(), String> {
         for (at, step) in self.steps.iter().enumerate() {
-            let (before, behind) = self.steps.split_at(at);
+            let (before, after) = self.steps.split_at(at);
             let list = path(before);
             match step {
-                Step::Item(n) if LISTS.contains(&list.as_str()) => {
+                MergeStep::Item(n) if LISTS.contains(&list.as_str()) => {
                     if *n > length(table, &list) {
                         return Err(format!("there is no {list}[{}]; count from 0, without a gap", n - 1));
                     }
                 }
-                Step::Item(_) => return Err("unknown variable".to_owned()),
-                Step::Key(_) if LISTS.contains(&list.as_str()) => {
-                    let numbered = [before, &[Step::Item(0)], behind].concat();
+                MergeStep::Item(_) => return Err("unknown variable".to_owned()),
+                MergeStep::Key(_) if LISTS.contains(&list.as_str()) => {
+                    let numbered = [before, &[MergeStep::Item(0)], after].concat();
                     return Err(format!("unknown variable; is {} meant?", variable_name(&numbered)));
                 }
-                Step::Key(_) => {}
+                MergeStep::Key(_) => {}
             }
         }
         Ok(())
@@ -217,14 +243,14 @@ impl Variable {
 
     fn explain(&self, message: &str) -> String {
         let is_step =
-            |key: &str| self.steps.iter().any(|step| matches!(step, Step::Key(name) if name == key));
+            |key: &str| self.steps.iter().any(|step| matches!(step, MergeStep::Key(name) if name == key));
         // Otherwise the unknown key is inside the value.
         let Some((key, known)) = unknown_key(message).filter(|(key, _)| is_step(key)) else {
             return explain(message, "key");
         };
         let Some(near) = nearest(key, known) else { return "unknown variable".to_owned() };
-        let meant = |step: &Step| match step {
-            Step::Key(name) if name == key => Step::Key(near.to_owned()),
+        let meant = |step: &MergeStep| match step {
+            MergeStep::Key(name) if name == key => MergeStep::Key(near.to_owned()),
             step => step.clone(),
         };
         let meant: Vec<_> = self.steps.iter().map(meant).collect();
@@ -240,18 +266,6 @@ fn length(table: &Table, list: &str) -> usize {
     value.and_then(Value::as_array).map_or(0, Vec::len)
 }
 
-/// Wraps a value in the tables and lists of its path, so that it can be merged.
-fn nested(steps: &[Step], value: Value) -> Table {
-    let within = |value: Value, step: &Step| match step {
-        Step::Key(key) => Value::Table(single(key, value)),
-        Step::Item(n) => list_with(*n, value),
-    };
-    match steps.iter().rev().fold(value, within) {
-        Value::Table(table) => table,
-        _ => Table::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,7 +273,7 @@ mod tests {
     fn found(name: &str, value: &str) -> (usize, String) {
         let mut mistakes = Mistakes::default();
         let all = BTreeMap::from([(name.to_owned(), value.to_owned())]);
-        (keys(&all, &mut mistakes).len(), mistakes.to_string())
+        (paths(&all, &File::all_flags(), &mut mistakes).len(), mistakes.to_string())
     }
 
     #[test]

@@ -4,15 +4,13 @@ use super::file::{AuthFile, File, KeyFile};
 use super::merged::Merged;
 use super::mistakes::Mistakes;
 use super::paths::Folder;
+use super::rows::Rows;
 use super::{Credentials, UpstreamConfig};
 use crate::auth::{Allowance, Caller, Hash, Keyring, PriorityRule, Quota, is_name};
 use crate::store::StoreLocation;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-
-/// Largest priority of a key, in either direction.
-const MAX_PRIORITY: i32 = 1000;
 
 const NAMES: &str = "must be 1 to 64 letters, digits, dots, dashes and underscores";
 
@@ -44,9 +42,6 @@ pub(super) fn keyring(file: &AuthFile, mistakes: &mut Mistakes) -> Option<Arc<Ke
         if let Some(other) = file.key.iter().take(at).position(|other| same(&other)) {
             mistakes.add(path("name"), format!("the same as that of auth.key[{other}]"));
         }
-        if !(-MAX_PRIORITY..=MAX_PRIORITY).contains(&key.priority) {
-            mistakes.add(path("priority"), format!("must be from -{MAX_PRIORITY} to {MAX_PRIORITY}"));
-        }
         let priority = match (has_priorities, key.may_set_priority) {
             (false, _) => PriorityRule::Client,
             (true, false) => PriorityRule::Fixed(key.priority),
@@ -56,13 +51,6 @@ pub(super) fn keyring(file: &AuthFile, mistakes: &mut Mistakes) -> Option<Arc<Ke
         all.extend((!key.disabled).then_some((hash, caller)));
     }
     Some(Arc::new(all.into_iter().collect()))
-}
-
-impl KeyFile {
-    /// Returns the name of the key, which stands at this place in the list.
-    pub(super) fn name_at(&self, at: usize) -> String {
-        if self.name.is_empty() { format!("auth.key[{at}]") } else { self.name.clone() }
-    }
 }
 
 fn caller(
@@ -141,6 +129,7 @@ pub fn names_of_keys(file_name: &str, text: &str) -> Result<Vec<String>, Mistake
     let merged = Merged::read(Some(file_name), text, &Folder::default(), Mistakes::default())?;
     let (file, origins, all) = merged.finish();
     let mut mistakes = all.below("auth");
+    file.auth.check("auth", &mut mistakes);
     keyring(&file.auth, &mut mistakes);
     if file.insecure_no_auth {
         check_reach(&file, None, &mut mistakes);

@@ -40,33 +40,24 @@ impl Merged {
         };
         folder.resolve(&mut table);
         let mut good = Table::new();
-        for leaf in leaves(&table) {
-            match accepts(&leaf.alone) {
-                Ok(()) => put(&mut good, leaf.alone, &leaf.indices),
-                Err(error) => mistakes.add(leaf.path, explain(error.message(), "key")),
+        for (steps, value) in leaves(&table) {
+            match accepts(&steps, value) {
+                Ok(()) => put(&mut good, &steps, value.clone()),
+                Err(error) => mistakes.add(path(&steps), explain(error.message(), "key")),
             }
         }
         Ok(Self { table: good, origins, mistakes })
     }
 
-    /// Sets a key to the value of a flag or variable, or reports a mistake if the value is invalid.
-    pub(super) fn set(&mut self, path: &str, value: impl Into<Value>, by: &str) {
-        let alone = nested(path, value.into());
-        match accepts(&alone) {
-            Ok(()) => self.apply(path, &alone, by),
-            Err(error) => self.mistakes.given(by, explain(error.message(), "key")),
-        }
-    }
-
-    /// Merges a value that has been checked. `alone`: the value inside its tables.
-    pub(super) fn apply(&mut self, path: &str, alone: &Table, by: &str) {
-        merge(&mut self.table, alone);
-        self.origins.give(path, by);
+    /// Merges a value that has been checked.
+    pub(super) fn put(&mut self, steps: &[MergeStep], value: Value, by: &str) {
+        put(&mut self.table, steps, value);
+        self.origins.give(&path(steps), by);
     }
 
     /// Replaces the list of upstreams by these URLs, which a flag or variable gives.
     pub(super) fn replace_upstreams(&mut self, urls: &[String], by: &str) {
-        let of_url = |url: &String| Value::Table(single("url", Value::from(url.as_str())));
+        let of_url = |url: &String| Value::Table(alone(&[MergeStep::Key("url".to_owned())], url.as_str()));
         self.table.insert("upstream".to_owned(), Value::Array(urls.iter().map(of_url).collect()));
         self.origins.give("upstream", by);
     }
@@ -83,134 +74,116 @@ impl Merged {
 
     /// Returns the merged configuration with the origins of its keys and the mistakes so far.
     pub(super) fn finish(self) -> (File, Origins, Mistakes) {
+        // This cannot fail: each key was accepted alone.
         (self.table.try_into().unwrap_or_default(), self.origins, self.mistakes)
     }
 }
 
-/// Fails unless the table is a valid configuration, or a part of one.
-pub(super) fn accepts(table: &Table) -> Result<(), toml::de::Error> {
-    table.clone().try_into::<File>().and_then(|file| file.check_overlays())
+/// Step of a key's path: an index or a name. Sorting by steps puts list items in order, so that each follows its
+/// predecessor.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum MergeStep {
+    Item(usize),
+    Key(String),
 }
 
-/// Single value of the file, inside its own tables, so that it can be checked separately.
-struct Leaf {
-    path: String,
-    /// Value inside its tables; each list on the way has one item.
-    alone: Table,
-    /// Indices of these items, from the outermost list on.
-    indices: Vec<usize>,
+/// Returns the steps of a path without lists, such as `log.level`.
+pub(super) fn steps(path: &str) -> Vec<MergeStep> {
+    path.split('.').map(|key| MergeStep::Key(key.to_owned())).collect()
 }
 
-fn leaves(table: &Table) -> Vec<Leaf> {
-    let mut found = Vec::new();
-    for (key, value) in table {
-        match value {
-            Value::Table(inner) if !inner.is_empty() => {
-                let within = leaves(inner).into_iter().map(|leaf| Leaf {
-                    path: format!("{key}.{}", leaf.path),
-                    alone: single(key, Value::Table(leaf.alone)),
-                    ..leaf
-                });
-                found.extend(within);
-            }
-            Value::Array(items) if items.iter().any(Value::is_table) => {
-                for (n, item) in items.iter().enumerate() {
-                    found.extend(leaves_of_item(key, n, item));
-                }
-            }
-            value => {
-                let alone = single(key, value.clone());
-                found.push(Leaf { path: key.clone(), alone, indices: Vec::new() });
-            }
+/// Returns the path in the notation of mistakes, such as `upstream[0].url`.
+pub(super) fn path(steps: &[MergeStep]) -> String {
+    let mut path = String::new();
+    for step in steps {
+        match step {
+            MergeStep::Item(n) => path += &format!("[{n}]"),
+            MergeStep::Key(key) if path.is_empty() => path += key,
+            MergeStep::Key(key) => path += &format!(".{key}"),
         }
     }
+    path
+}
+
+/// Fails unless the value is valid at its path, whatever else the configuration contains.
+pub(super) fn accepts(steps: &[MergeStep], value: &Value) -> Result<(), toml::de::Error> {
+    alone(steps, value.clone()).try_into::<File>().and_then(|mut file| file.check_overlays())
+}
+
+/// Returns the value inside its tables; each list on the way has one item.
+fn alone(steps: &[MergeStep], value: impl Into<Value>) -> Table {
+    let within = |value: Value, step: &MergeStep| match step {
+        MergeStep::Key(key) => Value::Table(Table::from_iter([(key.clone(), value)])),
+        MergeStep::Item(_) => Value::Array(vec![value]),
+    };
+    match steps.iter().rev().fold(value.into(), within) {
+        Value::Table(table) => table,
+        _ => Table::new(),
+    }
+}
+
+/// Returns the values of a table with their paths: whatever is neither a table with keys nor a list of tables.
+pub(super) fn leaves(table: &Table) -> Vec<(Vec<MergeStep>, &Value)> {
+    fn collect<'v>(value: &'v Value, steps: Vec<MergeStep>, found: &mut Vec<(Vec<MergeStep>, &'v Value)>) {
+        let below = |step| steps.iter().cloned().chain([step]).collect();
+        match value {
+            Value::Table(inner) if !inner.is_empty() => {
+                inner
+                    .iter()
+                    .for_each(|(key, value)| collect(value, below(MergeStep::Key(key.clone())), found));
+            }
+            Value::Array(items) if items.iter().any(Value::is_table) => {
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(n, item)| collect(item, below(MergeStep::Item(n)), found));
+            }
+            value => found.push((steps, value)),
+        }
+    }
+    let mut found = Vec::new();
+    table.iter().for_each(|(key, value)| collect(value, vec![MergeStep::Key(key.clone())], &mut found));
     found
 }
 
-/// Returns the leaves of the `n`th table of a list.
-fn leaves_of_item(key: &str, n: usize, item: &Value) -> Vec<Leaf> {
-    let in_list = |value: Value| single(key, Value::Array(vec![value]));
-    match item {
-        Value::Table(inner) if !inner.is_empty() => {
-            let place = |leaf: Leaf| Leaf {
-                path: format!("{key}[{n}].{}", leaf.path),
-                alone: in_list(Value::Table(leaf.alone)),
-                indices: std::iter::once(n).chain(leaf.indices).collect(),
-            };
-            leaves(inner).into_iter().map(place).collect()
-        }
-        other => {
-            vec![Leaf { path: format!("{key}[{n}]"), alone: in_list(other.clone()), indices: vec![n] }]
-        }
+/// Merges a value into a table at a path. Missing items of lists become empty tables.
+pub(super) fn put(table: &mut Table, steps: &[MergeStep], value: Value) {
+    if let [MergeStep::Key(key), rest @ ..] = steps {
+        put_at(table.entry(key.clone()).or_insert_with(empty), rest, value);
     }
 }
 
-/// Puts a leaf into a table, with its lists at these indices.
-fn put(base: &mut Table, alone: Table, indices: &[usize]) {
-    for (key, value) in alone {
-        match (value, indices) {
-            (Value::Table(inner), _) if !inner.is_empty() => {
-                let own = base.entry(key).or_insert_with(|| Value::Table(Table::new()));
-                if let Value::Table(own) = own {
-                    put(own, inner, indices);
-                }
-            }
-            (Value::Array(mut items), [at, further @ ..]) => {
-                let own = base.entry(key).or_insert_with(|| Value::Array(Vec::new()));
-                let Value::Array(own) = own else { continue };
-                own.resize_with(own.len().max(at + 1), || Value::Table(Table::new()));
-                if let (Some(Value::Table(own)), Some(Value::Table(item))) = (own.get_mut(*at), items.pop()) {
-                    put(own, item, further);
-                }
-            }
-            (value, _) => {
-                base.insert(key, value);
+fn put_at(place: &mut Value, steps: &[MergeStep], value: Value) {
+    match (steps, place) {
+        ([], place) => merge(place, value),
+        ([MergeStep::Key(_), ..], Value::Table(table)) => put(table, steps, value),
+        ([MergeStep::Item(n), rest @ ..], Value::Array(items)) => {
+            items.resize_with(items.len().max(n + 1), empty);
+            if let Some(item) = items.get_mut(*n) {
+                put_at(item, rest, value);
             }
         }
-    }
-}
-
-/// Returns a list with the value at index `n`, after empty tables.
-pub(super) fn list_with(n: usize, value: Value) -> Value {
-    let mut items = vec![Value::Table(Table::new()); n];
-    items.push(value);
-    Value::Array(items)
-}
-
-pub(super) fn single(key: &str, value: Value) -> Table {
-    Table::from_iter([(key.to_owned(), value)])
-}
-
-/// Returns the nested tables for a dotted path: `a.b` = value becomes `b` within `a`.
-pub(super) fn nested(path: &str, value: Value) -> Table {
-    match path.split_once('.') {
-        Some((first, rest)) => single(first, Value::Table(nested(rest, value))),
-        None => single(path, value),
+        ([step, ..], place) => {
+            *place = if matches!(step, MergeStep::Key(_)) { empty() } else { Value::Array(Vec::new()) };
+            put_at(place, steps, value);
+        }
     }
 }
 
 /// Merges `over` into `base`: tables key by key, lists of tables item by item, other values as a whole.
-pub(super) fn merge(base: &mut Table, over: &Table) {
-    for (key, value) in over {
-        match (base.get_mut(key), value) {
-            (Some(Value::Table(base)), Value::Table(over)) => merge(base, over),
-            (Some(Value::Array(base)), Value::Array(over))
-                if !over.is_empty() && over.iter().all(Value::is_table) =>
-            {
-                merge_items(base, over);
-            }
-            _ => {
-                base.insert(key.clone(), value.clone());
-            }
+pub(super) fn merge(base: &mut Value, over: Value) {
+    match (base, over) {
+        (Value::Table(base), Value::Table(over)) => {
+            over.into_iter().for_each(|(key, value)| merge(base.entry(key).or_insert_with(empty), value));
         }
+        (Value::Array(base), Value::Array(over)) if !over.is_empty() && over.iter().all(Value::is_table) => {
+            base.resize_with(base.len().max(over.len()), empty);
+            base.iter_mut().zip(over).for_each(|(base, over)| merge(base, over));
+        }
+        (base, over) => *base = over,
     }
 }
 
-fn merge_items(base: &mut Vec<Value>, over: &[Value]) {
-    base.resize_with(base.len().max(over.len()), || Value::Table(Table::new()));
-    for pair in base.iter_mut().zip(over) {
-        if let (Value::Table(base), Value::Table(over)) = pair {
-            merge(base, over);
-        }
-    }
+fn empty() -> Value {
+    Value::Table(Table::new())
 }

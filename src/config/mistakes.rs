@@ -169,6 +169,10 @@ const TYPES: [(&str, &str); 19] = [
     ("struct Options", "a table"),
 ];
 
+/// Keys that earlier builds knew, each with its replacement.
+const REMOVED: [(&str, &str); 1] =
+    [("contract", "[contract] is gone; `samewire conform` tests a server from outside")];
+
 /// Returns the unknown key and the known ones from serde's message about an unknown field; `None` for other
 /// messages.
 pub(super) fn unknown_key(message: &str) -> Option<(&str, Vec<&str>)> {
@@ -183,7 +187,10 @@ pub(super) fn unknown_key(message: &str) -> Option<(&str, Vec<&str>)> {
 pub(super) fn explain(message: &str, noun: &str) -> String {
     let message = message.trim();
     if let Some((name, known)) = unknown_key(message) {
-        return suggest(format!("unknown {noun}"), name, known);
+        return match REMOVED.iter().find(|(removed, _)| *removed == name) {
+            Some((_, replacement)) => format!("unknown {noun}: {replacement}"),
+            None => suggest(format!("unknown {noun}"), name, known),
+        };
     }
     if let Some((found, known)) =
         message.strip_prefix("unknown variant ").and_then(|rest| rest.rsplit_once(", expected "))

@@ -29,11 +29,6 @@ impl Folder {
         }
         files(folder, table);
     }
-
-    /// Returns a store's place with its path made absolute.
-    pub(super) fn place(&self, place: &str) -> String {
-        self.0.as_deref().map_or_else(|| place.to_owned(), |folder| absolute_place(folder, place))
-    }
 }
 
 fn files(folder: &Path, table: &mut Table) {
@@ -104,7 +99,6 @@ mod tests {
 
     #[test]
     fn places_of_stores() {
-        let folder = Folder::of(Path::new("/a b/c.toml"));
         for (place, expected) in [
             ("memory", "memory"),
             ("sqlite:x.db", "sqlite:/a b/x.db"),
@@ -119,7 +113,7 @@ mod tests {
             ("postgres://h/d?sslrootcert=c+d", "postgres://h/d?sslrootcert=/a%20b/c%2Bd"),
             ("postgres://h/d?sslrootcert=system", "postgres://h/d?sslrootcert=system"),
         ] {
-            assert_eq!(folder.place(place), expected);
+            assert_eq!(absolute_place(Path::new("/a b"), place), expected);
         }
     }
 }

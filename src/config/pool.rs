@@ -2,7 +2,9 @@
 //! a failure.
 
 use super::UpstreamConfig;
+use super::limits::WEIGHT;
 use super::mistakes::Mistakes;
+use super::rows::{self, table};
 use crate::engine::efforts::{EFFORTS, Efforts};
 use crate::model_name;
 use crate::nearest::suggest;
@@ -13,35 +15,27 @@ use toml::Table;
 /// request.
 const NO_DEFAULT: [&str; 4] = ["model", "messages", "prompt", "input"];
 
-/// Entry `[[model]]` as written: names, upstreams, defaults and options of one model.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct ModelFile {
-    pub name: String,
-    pub aliases: Vec<String>,
-    pub upstreams: Vec<String>,
-    pub context_length: u64,
-    pub efforts: Vec<String>,
-    pub fallbacks: Vec<String>,
-    pub to: Vec<TargetFile>,
-    pub defaults: Table,
-    pub wire: Table,
+table! {
+    /// Entry `[[model]]` as written: names, upstreams, defaults and options of one model.
+    ModelFile {
+        name: String;
+        aliases: Vec<String>;
+        upstreams: Vec<String>;
+        context_length: u64;
+        efforts: Vec<String>;
+        fallbacks: Vec<String>;
+        to: Vec<TargetFile>, table;
+        defaults: Table;
+        wire: Table;
+    }
 }
 
-/// Entry of `to` as written: one of the models that a name stands for.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct TargetFile {
-    pub model: String,
-    pub upstream: String,
-    pub weight: u32,
-}
-
-impl Default for TargetFile {
-    fn default() -> Self {
-        Self { model: String::new(), upstream: String::new(), weight: 1 }
+table! {
+    /// Entry of `to` as written: one of the models that a name stands for.
+    TargetFile {
+        model: String;
+        upstream: String;
+        weight: u32 = 1, within(0, WEIGHT);
     }
 }
 
@@ -50,7 +44,7 @@ impl Default for TargetFile {
 pub struct TargetConfig {
     /// Name of the model, as clients may ask for it.
     pub model: String,
-    /// Index of the only entry `[[upstream]]` whose upstreams are asked; `None`: each one that serves the model.
+    /// Index of the only entry `[[upstream]]` whose upstreams are used; `None`: each one that serves the model.
     pub upstream: Option<usize>,
     /// Share of the requests beside the other targets of the name; 0: none.
     pub weight: u32,
@@ -58,20 +52,13 @@ pub struct TargetConfig {
     pub entry: Option<usize>,
 }
 
-/// Table `[affinity]` as written. Affinity sends the requests of a conversation to the engine that has its
-/// beginning in the cache.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct AffinityFile {
-    pub by: By,
-    pub header: String,
-    pub prefix_blocks: usize,
-}
-
-impl Default for AffinityFile {
-    fn default() -> Self {
-        Self { by: By::default(), header: String::new(), prefix_blocks: 1 << 17 }
+table! {
+    /// Table `[affinity]` as written. Affinity sends the requests of a conversation to the engine that has its
+    /// beginning in the cache.
+    AffinityFile {
+        by: By;
+        header: String;
+        prefix_blocks: usize = 1 << 17;
     }
 }
 
@@ -123,33 +110,12 @@ impl Affinity {
     }
 }
 
-/// Table `[retry]`: the maximum number of attempts per request, and the retry budget of the process (faults 7).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct Retry {
-    pub max_attempts: u32,
-    pub budget_percent: u32,
-    pub budget_per_second: u32,
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        Self { max_attempts: 2, budget_percent: 20, budget_per_second: 3 }
-    }
-}
-
-impl Retry {
-    pub(super) fn check(&self, mistakes: &mut Mistakes) {
-        if !(1..=4).contains(&self.max_attempts) {
-            mistakes.add("retry.max_attempts", "must be from 1 to 4");
-        }
-        if self.budget_percent > 100 {
-            mistakes.add("retry.budget_percent", "must be at most 100");
-        }
-        if self.budget_per_second > 1000 {
-            mistakes.add("retry.budget_per_second", "must be at most 1000");
-        }
+table! {
+    /// Table `[retry]`: the maximum number of attempts per request, and the retry budget of the process (faults 7).
+    Retry {
+        max_attempts: u32 = 2, from(1, 4);
+        budget_percent: u32 = 20, within(0, 100);
+        budget_per_second: u32 = 3, within(0, 1000);
     }
 }
 
@@ -170,7 +136,7 @@ pub struct ModelConfig {
     pub defaults: Vec<(String, String)>,
     /// Models that the name stands for; empty: the engines' model of this name. Resolved once all entries are read.
     pub to: Vec<TargetConfig>,
-    /// Models that are asked, in this order, where no upstream can answer for the model itself.
+    /// Models that are requested, in this order, where no upstream can answer for the model itself.
     pub fallbacks: Vec<TargetConfig>,
 }
 

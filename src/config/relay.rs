@@ -1,8 +1,8 @@
 //! Paths: `root_path`, a prefix under which all routes are available as well, and `[relay]`, the routes that pass
-//! to engines unchanged (docs/guide.md#relayed-routes).
+//! to engines unchanged (docs/configure.md#relayed-routes).
 
 use super::mistakes::Mistakes;
-use serde::{Deserialize, Serialize};
+use super::rows::{self, table};
 
 /// Inference routes of engines that are relayed by default, without rewriting.
 const PATHS: [&str; 17] = [
@@ -33,13 +33,12 @@ const OWN_BELOW: [&str; 5] = ["/v1/responses", "/v1/conversations", "/v1/message
 /// Longest path in bytes that the configuration accepts.
 const LONGEST: usize = 256;
 
-/// Table `[relay]` as written: relayed paths, in addition to the defaults or removed from them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct RelayFile {
-    pub paths: Vec<String>,
-    pub rewritten: Vec<String>,
+table! {
+    /// Table `[relay]` as written: relayed paths, in addition to the defaults or removed from them.
+    RelayFile {
+        paths: Vec<String>;
+        rewritten: Vec<String>;
+    }
 }
 
 /// Checked set of the paths that are relayed to engines, with or without rewriting.

@@ -2,26 +2,25 @@
 
 use super::limits::Limits;
 use super::mistakes::Mistakes;
+use super::rows::{self, table};
 use crate::nearest::suggest;
 use crate::request::{Caps, Media, Ranges, Rules};
-use serde::de::value::SeqAccessDeserializer;
-use serde::de::{SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use std::fmt;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use toml::Value;
 
-/// Table `[requests]` as written: media URLs, additional fields, and checked ranges.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct Requests {
-    pub media_urls: MediaUrls,
-    pub allowed_fields: Vec<String>,
-    pub ranges: Ranges,
+table! {
+    /// Table `[requests]` as written: media URLs, additional fields, and checked ranges.
+    Requests {
+        media_urls: MediaUrls;
+        allowed_fields: Vec<String>;
+        ranges: Ranges;
+    }
 }
 
 /// Sources from which engines may fetch the media of a request, such as images.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "Value", into = "Value")]
 pub enum MediaUrls {
     /// Any host on the public Internet, but no private address.
     #[default]
@@ -32,42 +31,31 @@ pub enum MediaUrls {
     Hosts(Vec<String>),
 }
 
-impl Serialize for MediaUrls {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Public => serializer.serialize_str("public"),
-            Self::Data => serializer.serialize_str("data"),
-            Self::Hosts(hosts) => hosts.serialize(serializer),
+const EITHER: &str = "\"public\", \"data\" or a list of hosts";
+
+impl From<MediaUrls> for Value {
+    fn from(urls: MediaUrls) -> Self {
+        match urls {
+            MediaUrls::Public => "public".into(),
+            MediaUrls::Data => "data".into(),
+            MediaUrls::Hosts(hosts) => hosts.into(),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for MediaUrls {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Written;
-        impl<'de> Visitor<'de> for Written {
-            type Value = MediaUrls;
+impl TryFrom<Value> for MediaUrls {
+    type Error = String;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"public\", \"data\" or a list of hosts")
-            }
-
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<MediaUrls, E> {
-                match word {
-                    "public" => Ok(MediaUrls::Public),
-                    "data" => Ok(MediaUrls::Data),
-                    _ => {
-                        let why = "must be \"public\", \"data\" or a list of hosts".to_owned();
-                        Err(E::custom(suggest(why, word, ["public", "data"])))
-                    }
-                }
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, all: A) -> Result<MediaUrls, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(all)).map(MediaUrls::Hosts)
-            }
+    fn try_from(value: Value) -> Result<Self, String> {
+        match value {
+            Value::String(word) => match word.as_str() {
+                "public" => Ok(Self::Public),
+                "data" => Ok(Self::Data),
+                _ => Err(suggest(format!("must be {EITHER}"), &word, ["public", "data"])),
+            },
+            Value::Array(_) => value.try_into().map(Self::Hosts).map_err(|error| error.message().to_owned()),
+            other => Err(format!("expected {EITHER}, found {}", other.type_str())),
         }
-        deserializer.deserialize_any(Written)
     }
 }
 

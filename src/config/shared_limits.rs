@@ -1,16 +1,16 @@
-//! Table `[shared_limits]`: limits of a minute that all processes with the same store keep together.
+//! Table `[shared_limits]`: limits of a minute that all processes with the same store share.
 
 use super::mistakes::Mistakes;
+use super::rows::{self, table};
 use crate::store::StoreLocation;
 use serde::{Deserialize, Serialize};
 
-/// Table `[shared_limits]` as written.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct SharedLimitsFile {
-    pub enabled: bool,
-    pub when_away: WhenAway,
+table! {
+    /// Table `[shared_limits]` as written.
+    SharedLimitsFile {
+        enabled: bool;
+        when_away: WhenAway;
+    }
 }
 
 /// Rule for requests whose shared limits cannot be checked, because the store does not answer.
@@ -25,12 +25,13 @@ pub enum WhenAway {
 }
 
 impl SharedLimitsFile {
-    /// Returns the rule for a store that is away; `None` if limits are not shared. Reports a store that processes do
+    /// Returns the rule for an unavailable store; `None` if limits are not shared. Reports a store that processes do
     /// not share.
     pub(super) fn resolve(&self, store: Option<&StoreLocation>, mistakes: &mut Mistakes) -> Option<WhenAway> {
         if !self.enabled {
             return None;
         }
+        // `None`: the mistake in the store is already reported.
         if !matches!(store, None | Some(StoreLocation::Postgres(_))) {
             mistakes.add(
                 "shared_limits.enabled",

@@ -6,10 +6,7 @@ use super::pool::{ModelConfig, ModelFile, TargetConfig, TargetFile};
 use crate::model_name;
 use crate::nearest::suggest;
 
-/// Largest weight of a target.
-const MAX_WEIGHT: u32 = 1000;
-
-/// What an entry is checked against: all entries, and the upstreams.
+/// Configuration against which an entry is checked: all entries, and the upstreams.
 struct Names<'a> {
     models: &'a [ModelFile],
     upstreams: &'a [UpstreamConfig],
@@ -38,14 +35,15 @@ impl Names<'_> {
     /// Reports a name that nothing serves, as far as the configuration alone tells: each upstream in question has a
     /// list of `models`, and none has this one.
     fn check_served(&self, path: &str, name: &str, upstream: Option<usize>, mistakes: &mut Mistakes) {
-        let is_asked = |at: usize| upstream.is_none_or(|only| only == at);
-        let mut asked = self.upstreams.iter().enumerate().filter(|(at, _)| is_asked(*at)).map(|(_, one)| one);
+        let is_target = |at: usize| upstream.is_none_or(|only| only == at);
+        let mut targets =
+            self.upstreams.iter().enumerate().filter(|(at, _)| is_target(*at)).map(|(_, one)| one);
         let lacks = |one: &UpstreamConfig| {
             !one.models.is_empty() && !one.models.iter().any(|model| model_name::covers(model, name))
         };
         let is_covered =
             || self.models.iter().flat_map(|model| &model.aliases).any(|one| model_name::covers(one, name));
-        if self.upstreams.is_empty() || !asked.all(lacks) || is_covered() {
+        if self.upstreams.is_empty() || !targets.all(lacks) || is_covered() {
             return;
         }
         let own = self.models.iter().map(|model| model.name.as_str());
@@ -92,9 +90,6 @@ fn targets(
         if model.is_empty() {
             mistakes.add(path("model"), "missing; the model that is asked");
             continue;
-        }
-        if *weight > MAX_WEIGHT {
-            mistakes.add(path("weight"), format!("must be at most {MAX_WEIGHT}"));
         }
         let upstream = names.upstream(&path("upstream"), upstream, mistakes);
         // Its own name means the model that engines know by it: a canary beside it needs no other name.

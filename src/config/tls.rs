@@ -1,44 +1,31 @@
 //! Table `[tls]`: TLS towards clients; and the TLS keys of an upstream.
 
 use super::mistakes::Mistakes;
+use super::rows::{self, table};
 use super::upstream_file::{HttpVersion, UpstreamFile};
 use super::values::Seconds;
-use crate::tls::{Identity, IdentityFiles, Trust, TrustFiles};
+use crate::tls::{IdentityFiles, ServerIdentity, Trust, TrustFiles};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Upper bound for `tls.max_handshakes`.
 const HANDSHAKES: usize = 65_535;
 
-/// Table `[tls]` as written: certificate, key and limits of TLS towards clients.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct TlsFile {
-    pub cert_file: PathBuf,
-    pub key_file: PathBuf,
-    pub client_ca_file: PathBuf,
-    pub min_version: Version,
-    pub handshake: Seconds,
-    pub max_handshakes: usize,
-}
-
-impl Default for TlsFile {
-    fn default() -> Self {
-        Self {
-            cert_file: PathBuf::new(),
-            key_file: PathBuf::new(),
-            client_ca_file: PathBuf::new(),
-            min_version: Version::default(),
-            handshake: Seconds::of(10),
-            max_handshakes: 256,
-        }
+table! {
+    /// Table `[tls]` as written: certificate, key and limits of TLS towards clients.
+    TlsFile {
+        cert_file: PathBuf;
+        key_file: PathBuf;
+        client_ca_file: PathBuf;
+        min_version: TlsVersion;
+        handshake: Seconds = Seconds::of(10), positive;
+        max_handshakes: usize = 256, from(1, HANDSHAKES);
     }
 }
 
 /// Minimum version of TLS that clients must support.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub enum Version {
+pub enum TlsVersion {
     /// TLS 1.2, the oldest version that is still secure.
     #[default]
     #[serde(rename = "1.2")]
@@ -54,7 +41,7 @@ pub struct TlsConfig {
     /// Paths of certificate, key and client authorities.
     pub files: IdentityFiles,
     /// Certificate and key, as read with the configuration.
-    pub identity: Identity,
+    pub identity: ServerIdentity,
     /// Time limit of a handshake, from the connection on.
     pub handshake: Seconds,
     /// Maximum number of handshakes that are computed at a time; further clients wait for their turn.
@@ -64,12 +51,6 @@ pub struct TlsConfig {
 impl TlsConfig {
     /// Checks the settings and reads the files. Returns `None` without a certificate, or if there is a mistake.
     pub(super) fn resolve(file: &TlsFile, mistakes: &mut Mistakes) -> Option<Self> {
-        if file.handshake.is_zero() {
-            mistakes.add("tls.handshake", "must be more than 0");
-        }
-        if !(1..=HANDSHAKES).contains(&file.max_handshakes) {
-            mistakes.add("tls.max_handshakes", format!("must be from 1 to {HANDSHAKES}"));
-        }
         let given = |path: &PathBuf| !path.as_os_str().is_empty();
         let mut missing =
             |key, other: &str| mistakes.add_none(key, format!("missing, although there is a {other}"));
@@ -86,9 +67,9 @@ impl TlsConfig {
             certificate: file.cert_file.clone(),
             key: file.key_file.clone(),
             clients: Some(file.client_ca_file.clone()).filter(given),
-            only_13: file.min_version == Version::Tls13,
+            only_13: file.min_version == TlsVersion::Tls13,
         };
-        match Identity::read(&files) {
+        match ServerIdentity::read(&files) {
             Ok(identity) => {
                 let (handshake, max_handshakes) = (file.handshake, file.max_handshakes);
                 Some(Self { files, identity, handshake, max_handshakes })

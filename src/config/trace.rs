@@ -1,10 +1,10 @@
 //! Table `[trace]`: the collector that traces are exported to, if any, with OpenTelemetry's variables.
 
 use super::mistakes::Mistakes;
+use super::rows::{self, table};
 use super::values::{Hidden, Seconds};
 use crate::secret::{self, Secret};
 use http::{HeaderName, Uri};
-use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,25 +14,13 @@ const PATH: &str = "/v1/traces";
 /// Format of the headers file, for mistakes.
 const LINE: &str = "must have lines of a header's name, a colon and its value";
 
-/// Table `[trace]` as written: the collector of traces, and the share of requests to record.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct Trace {
-    pub endpoint: String,
-    pub headers_file: PathBuf,
-    pub sample: f64,
-    pub timeout: Seconds,
-}
-
-impl Default for Trace {
-    fn default() -> Self {
-        Self {
-            endpoint: String::new(),
-            headers_file: PathBuf::new(),
-            sample: 1.0,
-            timeout: Seconds(Duration::from_secs(5)),
-        }
+table! {
+    /// Table `[trace]` as written: the collector of traces, and the share of requests to record.
+    Trace {
+        endpoint: String;
+        headers_file: PathBuf;
+        sample: f64 = 1.0;
+        timeout: Seconds = Seconds::of(5), positive;
     }
 }
 
@@ -102,9 +90,6 @@ impl TraceConfig {
         let is_exact = variables.filter_map(TraceVariables::exact).any(|exact| *exact == *file.endpoint);
         if !(0.0..=1.0).contains(&file.sample) {
             mistakes.add("trace.sample", "must be a number from 0 to 1");
-        }
-        if file.timeout.is_zero() {
-            mistakes.add("trace.timeout", "must be more than 0");
         }
         let of_file = of_file(file, mistakes);
         let of_variable = headers.map(|headers| of_variable(&headers.0, mistakes)).unwrap_or_default();

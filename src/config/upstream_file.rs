@@ -1,60 +1,35 @@
 //! Entry `[[upstream]]` of the file, as written, with the types of its keys.
 
+use super::limits::WEIGHT;
+use super::rows::{self, table};
 use crate::request::messages::MessagesMode;
 use crate::request::responses::ResponsesMode;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use toml::Table;
 
-/// Entry `[[upstream]]`: one engine with its address and settings, before they are checked.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct UpstreamFile {
-    pub name: String,
-    pub url: String,
-    pub pods: String,
-    pub engine: String,
-    pub engine_version: String,
-    pub front_end: FrontEnd,
-    pub models: Vec<String>,
-    pub weight: u32,
-    pub api_key_file: PathBuf,
-    pub auth: Auth,
-    pub ca_file: PathBuf,
-    pub client_cert_file: PathBuf,
-    pub client_key_file: PathBuf,
-    pub server_name: String,
-    pub danger_accept_invalid_certs: bool,
-    pub http: HttpVersion,
-    pub responses: ResponsesMode,
-    pub messages: MessagesMode,
-    pub wire: Table,
-}
-
-impl Default for UpstreamFile {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            url: String::new(),
-            pods: String::new(),
-            engine: "auto".to_owned(),
-            engine_version: String::new(),
-            front_end: FrontEnd::default(),
-            models: Vec::new(),
-            weight: 1,
-            api_key_file: PathBuf::new(),
-            auth: Auth::default(),
-            ca_file: PathBuf::new(),
-            client_cert_file: PathBuf::new(),
-            client_key_file: PathBuf::new(),
-            server_name: String::new(),
-            danger_accept_invalid_certs: false,
-            http: HttpVersion::default(),
-            responses: ResponsesMode::default(),
-            messages: MessagesMode::default(),
-            wire: Table::new(),
-        }
+table! {
+    /// Entry `[[upstream]]`: one engine with its address and settings, before they are checked.
+    UpstreamFile {
+        name: String;
+        url: String;
+        pods: String;
+        engine: String = "auto".to_owned();
+        engine_version: String;
+        front_end: FrontEnd;
+        models: Vec<String>;
+        weight: u32 = 1, within(0, WEIGHT);
+        api_key_file: PathBuf;
+        auth: Auth;
+        ca_file: PathBuf;
+        client_cert_file: PathBuf;
+        client_key_file: PathBuf;
+        server_name: String;
+        danger_accept_invalid_certs: bool;
+        http: HttpVersion;
+        responses: ResponsesMode;
+        messages: MessagesMode;
+        wire: Table;
     }
 }
 

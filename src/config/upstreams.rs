@@ -3,7 +3,7 @@
 use super::mistakes::Mistakes;
 use super::upstream_file::{Auth, FrontEnd, HttpVersion, UpstreamFile};
 use super::{relay, tls};
-use crate::engine::{self, ENGINES, Engine, Front, Identity, Version};
+use crate::engine::{self, ENGINES, Engine, EngineIdentity, EngineVersion, Front};
 use crate::nearest::suggest;
 use crate::request::messages::MessagesMode;
 use crate::request::responses::ResponsesMode;
@@ -34,10 +34,10 @@ pub struct UpstreamConfig {
     /// Engine behind the upstream; `auto` until probes detect it.
     pub engine: &'static Engine,
     /// Version of the engine, if configured.
-    pub version: Option<Version>,
+    pub version: Option<EngineVersion>,
     /// Front end of the engine, if configured.
     pub front: Option<Front>,
-    /// Models that the upstream serves, if configured; otherwise the engine is asked.
+    /// Models that the upstream serves, if configured; otherwise the engine is queried.
     pub models: Vec<String>,
     /// Share of the traffic relative to other upstreams; 0: no new requests.
     pub weight: u32,
@@ -78,8 +78,8 @@ impl Credentials {
 
 impl UpstreamConfig {
     /// Combines the detected identity of the engine with the configuration, which takes precedence.
-    pub fn identity(&self, found: Identity) -> Identity {
-        Identity {
+    pub fn identity(&self, found: EngineIdentity) -> EngineIdentity {
+        EngineIdentity {
             version: self.version.or(found.version),
             front: self.front.unwrap_or(found.front),
             ..found
@@ -124,14 +124,11 @@ impl UpstreamConfig {
             mistakes.add_none(&path("engine"), suggest(why, &file.engine, names))
         });
         let (version, front) = configured_identity(file, engine, &path, mistakes);
-        if file.weight > 1000 {
-            mistakes.add(path("weight"), "must be at most 1000");
-        }
         if !is_selector(&file.pods) {
             mistakes.add(path("pods"), "must be a label selector such as app=vllm");
         }
         let auth = credentials(&path("api_key_file"), file, checks_keys, mistakes);
-        let Target { host, port, prefix, secure } = target?;
+        let TargetTable { host, port, prefix, secure } = target?;
         let tls = tls::trust(file, (&host, secure), &path, mistakes);
         Some(Self {
             name: if file.name.is_empty() { format!("{host}:{port}") } else { file.name.clone() },
@@ -165,7 +162,7 @@ fn configured_identity(
     engine: Option<&'static Engine>,
     path: &dyn Fn(&str) -> String,
     mistakes: &mut Mistakes,
-) -> (Option<Version>, Option<Front>) {
+) -> (Option<EngineVersion>, Option<Front>) {
     let is_open = file.engine == "auto";
     let version = match file.engine_version.as_str() {
         "" => None,
@@ -189,7 +186,7 @@ fn configured_identity(
 
 /// Parts of an upstream's URL, after validation.
 #[derive(Debug, PartialEq, Eq)]
-struct Target {
+struct TargetTable {
     host: String,
     port: u16,
     /// Path before `/v1`.
@@ -197,7 +194,7 @@ struct Target {
     secure: bool,
 }
 
-fn target(url: &str) -> Result<Target, String> {
+fn target(url: &str) -> Result<TargetTable, String> {
     if url.is_empty() {
         return Err("missing; an address such as http://127.0.0.1:8000".to_owned());
     }
@@ -231,7 +228,7 @@ fn target(url: &str) -> Result<Target, String> {
         ));
     }
     let prefix = path.strip_suffix("/v1").unwrap_or(path);
-    Ok(Target { host: authority.host().to_owned(), port, prefix: prefix.to_owned(), secure })
+    Ok(TargetTable { host: authority.host().to_owned(), port, prefix: prefix.to_owned(), secure })
 }
 
 /// Returns advice for a URL without a scheme. The text is repeated only if it has a port or names this machine;
@@ -310,7 +307,7 @@ mod tests {
             ("https://gateway/a/v1", "gateway", 443, "/a", true),
             ("https://vllm:8443", "vllm", 8443, "", true),
         ] {
-            let expected = Target { host: host.to_owned(), port, prefix: prefix.to_owned(), secure };
+            let expected = TargetTable { host: host.to_owned(), port, prefix: prefix.to_owned(), secure };
             assert_eq!(target(url), Ok(expected), "{url}");
         }
         let ports = [

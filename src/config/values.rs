@@ -24,6 +24,17 @@ impl Serialize for Hidden {
     }
 }
 
+/// Location of the store, which `Debug` output omits: it may contain a password.
+#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct Place(pub String);
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
 /// Time span, written in seconds or as text such as `5m`. At most a year.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seconds(pub Duration);

@@ -4,8 +4,9 @@
 //! is meant where that answers. Never: takes a server for none that has one of the two routes.
 
 use super::answer::Answer;
-use super::ask::{Ask, Model};
+use super::requests::SuiteRequest;
 use crate::exchange::{Bounds, Ended, Exchange, Failure, Request, Sender};
+use crate::tree::View;
 use crate::visible::excerpt;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ const QUOTED: usize = 120;
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Checks whether the answers to a chat and to the list of models are those of an OpenAI-compatible server. Without a
-/// list, it is asked for where the chat leaves it open.
+/// list, it is requested where the chat leaves it open.
 ///
 /// # Errors
 /// Fails if neither is.
@@ -27,7 +28,7 @@ pub(crate) async fn check_address(
     if !is_foreign_chat(chat) {
         return Ok(());
     }
-    let asked;
+    let fetched;
     let list = match list {
         Some(list) => list,
         None => {
@@ -35,8 +36,8 @@ pub(crate) async fn check_address(
             let Ok(exchange) = sender.with_bounds(Bounds::within(LOOK)).send(models()).await else {
                 return Ok(());
             };
-            asked = Answer::new(&exchange);
-            &asked
+            fetched = Answer::new(&exchange);
+            &fetched
         }
     };
     if !is_foreign_list(list) {
@@ -68,7 +69,7 @@ fn is_foreign_chat(chat: &Answer) -> bool {
 
 fn is_foreign_list(list: &Answer) -> bool {
     match list.status {
-        200 => !list.whole.member("data").is_list(),
+        200 => !list.whole.member("data").is_array(),
         404 | 405 | 501 => true,
         400 => is_page(list),
         _ => false,
@@ -80,7 +81,7 @@ fn is_page(answer: &Answer) -> bool {
 }
 
 fn models() -> Request {
-    Ask::Models.request(Model(""))
+    SuiteRequest::Models.for_model("")
 }
 
 /// Looks for a list of models at the addresses that may be meant.

@@ -2,8 +2,8 @@
 
 use super::verdict::Verdict;
 use crate::exchange::{Ended, Exchange};
-use crate::tree::Value;
-use crate::visible::excerpt;
+use crate::tree::{Value, View, read_within};
+use crate::visible::{excerpt, tail};
 use std::borrow::Cow;
 use std::cell::Cell;
 
@@ -33,7 +33,7 @@ impl Frame {
 
     /// Returns the only choice, if there is one.
     pub(crate) fn choice(&self) -> Option<&Value> {
-        self.json.at("/choices/0")
+        self.json.pointer("/choices/0")
     }
 }
 
@@ -67,13 +67,13 @@ impl Answer {
         let raw = String::from_utf8_lossy(&exchange.body).into_owned();
         let too_many = || format!("it has more than {most} values");
         let left = Cell::new(most);
-        let whole = Value::parse_within(&raw, &left).unwrap_or_default();
+        let whole = read_within(&raw, &left);
         let mut unreadable = (whole.is_null() && left.get() == 0).then(too_many);
         let mut frames = Vec::new();
         if whole.is_null() && unreadable.is_none() {
             left.set(most);
             unreadable = exchange.events(|event| {
-                let json = Value::parse_within(&event.data, &left).unwrap_or_default();
+                let json = read_within(&event.data, &left);
                 left.set(left.get().checked_sub(1).ok_or_else(too_many)?);
                 // Most servers name no event.
                 let is_plain = event.name == "message";
@@ -98,7 +98,8 @@ impl Answer {
         }
     }
 
-    /// Returns why no more ought to be asked: the server has no room for requests, or takes only so many of them.
+    /// Returns why no more requests ought to be sent: the server has no room for requests, or takes only so many of
+    /// them.
     pub(crate) fn busy(&self) -> Option<String> {
         let when = match &self.retry_after {
             Some(when) => format!("retry-after: {when}"),
@@ -139,14 +140,7 @@ impl Answer {
     pub(crate) fn ends(&self) -> Verdict {
         match self.ended {
             Ended::Clean => Verdict::Pass,
-            ended => {
-                let tail: Vec<char> = self.raw.chars().rev().take(80).collect();
-                Verdict::fail(&format!(
-                    "{}, behind: {}",
-                    ended.words(),
-                    tail.iter().rev().collect::<String>()
-                ))
-            }
+            ended => Verdict::fail(&format!("{}, behind: {}", ended.words(), tail(&self.raw, 80))),
         }
     }
 
@@ -170,6 +164,29 @@ impl Answer {
             return Verdict::fail(&self.beginning());
         }
         self.none(|frame| !frame.json.is_object())
+    }
+
+    /// Returns a pass if every event has one JSON object, and none is `[DONE]`.
+    pub(crate) fn is_framed_as_events(&self) -> Verdict {
+        match self.frames.iter().find(|frame| frame.is_done()) {
+            Some(frame) => Verdict::fail(&frame.raw),
+            None => self.is_framed(),
+        }
+    }
+
+    /// Returns a pass if values of the whole body have their shapes.
+    pub(crate) fn fits(&self, shapes: &str) -> Verdict {
+        Verdict::check(self.whole.fits(shapes), &self.raw)
+    }
+
+    /// Returns a pass if values of each chunk have their shapes.
+    pub(crate) fn each_fits(&self, shapes: &str) -> Verdict {
+        self.none(|frame| !frame.json.fits(shapes))
+    }
+
+    /// Returns a pass if the name of each event is its type.
+    pub(crate) fn is_named(&self) -> Verdict {
+        self.none(|frame| frame.name != frame.text("/type"))
     }
 }
 
@@ -213,7 +230,7 @@ mod tests {
         let list = |count: usize| format!("[{}1]", "1,".repeat(count - 1));
         for (count, is_kept) in [(99, true), (100, false), (1000, false)] {
             let whole = answer(&list(count), 100);
-            assert_eq!((whole.whole.is_list(), whole.unreadable.is_none()), (is_kept, is_kept), "{count}");
+            assert_eq!((whole.whole.is_array(), whole.unreadable.is_none()), (is_kept, is_kept), "{count}");
             assert!(whole.frames.is_empty());
         }
     }

@@ -1,269 +1,101 @@
 //! Rows of models and Chat Completions: streams, whole answers, functions, reasoning, usage.
 
 use super::answer::{Answer, Frame};
-use super::ask::Ask;
-use super::row::{Row, always, row};
+use super::requests::SuiteRequest;
+use super::row::{Row, rows};
 use super::verdict::Verdict;
-use crate::tree::Value;
+use crate::tree::{Value, View, read};
 use std::collections::{BTreeMap, BTreeSet};
 
 const CHUNK: &str = "openapi: CreateChatCompletionStreamResponse; wire 2.1";
 const WHOLE: &str = "openapi: CreateChatCompletionResponse; wire 2.1";
 
 /// Rows of models and Chat Completions.
-pub(super) const ROWS: &[Row] = &[
-    always("models-status", Ask::Models, "GET /v1/models answers 200", "wire 2.12", Answer::succeeds),
-    always("models-end", Ask::Models, "the body is complete", "HTTP", Answer::ends),
-    row(
-        "models-list",
-        Ask::Models,
-        "the list has object \"list\", and each model an id and object \"model\"",
-        "openapi: ListModelsResponse; wire 2.12",
-        models,
-    ),
-    always("chat-stream-status", Ask::ChatStream, "a chat stream answers 200", "wire 2.3", Answer::succeeds),
-    always(
-        "chat-stream-end",
-        Ask::ChatStream,
-        "the stream ends by itself, and HTTP says so",
-        "wire 3.3",
-        Answer::ends,
-    ),
-    row(
-        "chat-stream-content-type",
-        Ask::ChatStream,
-        "the content type is text/event-stream",
-        "wire 8.2",
-        Answer::is_stream,
-    ),
-    row(
-        "chat-stream-framing",
-        Ask::ChatStream,
-        "the data of each event is one JSON object, or [DONE]",
-        "wire 8.2",
-        Answer::is_framed,
-    ),
-    row("chat-stream-done", Ask::ChatStream, "[DONE] comes once, and last", "wire 2.3; official SDKs", done),
-    row(
-        "chat-stream-object",
-        Ask::ChatStream,
-        "each chunk has object \"chat.completion.chunk\"",
-        CHUNK,
-        object,
-    ),
-    row(
-        "chat-stream-id",
-        Ask::ChatStream,
-        "each chunk has the same id, which is not empty",
-        "wire 1.7; AI SDK",
-        same_id,
-    ),
-    row(
-        "chat-stream-created",
-        Ask::ChatStream,
-        "each chunk has the same time in seconds",
-        "wire 1.7",
-        same_created,
-    ),
-    row("chat-stream-model", Ask::ChatStream, "each chunk has the same model", "wire 1.7", same_model),
-    row(
-        "chat-stream-role-first",
-        Ask::ChatStream,
-        "the first frame of a choice has the role, and no later one does",
-        "wire 2.3 rule 1",
-        role,
-    ),
-    row(
-        "chat-stream-choices",
-        Ask::ChatStream,
-        "each choice has an index, a delta and the key finish_reason",
-        CHUNK,
-        choices,
-    ),
-    row(
-        "chat-stream-one-finish",
-        Ask::ChatStream,
-        "each choice has one finish_reason, a known one",
-        "wire 2.3, 2.6",
-        one_finish,
-    ),
-    row(
-        "chat-stream-finish-apart",
-        Ask::ChatStream,
-        "the frame with the finish_reason carries no text",
-        "wire 2.3 rule 8; clients stop reading there",
-        finish_apart,
-    ),
-    row(
-        "chat-stream-reasoning",
-        Ask::ChatStream,
-        "reasoning has the names reasoning_content and reasoning, apart from content",
-        "wire 2.4; AI SDK",
-        reasoning,
-    ),
-    row(
-        "chat-stream-usage-last",
-        Ask::ChatStream,
-        "usage comes once, with empty choices, in the last chunk",
-        "wire 2.8; openapi: ChatCompletionStreamOptions",
-        usage_last,
-    ),
-    row(
-        "chat-stream-usage-sum",
-        Ask::ChatStream,
-        "prompt_tokens and completion_tokens add up to total_tokens",
-        "openapi: CompletionUsage",
-        usage_sum,
-    ),
-    always(
-        "chat-plain-status",
-        Ask::ChatPlain,
-        "a chat stream without stream_options answers 200",
-        "wire 2.3",
-        Answer::succeeds,
-    ),
-    always(
-        "chat-plain-end",
-        Ask::ChatPlain,
-        "the stream ends by itself, and HTTP says so",
-        "wire 3.3",
-        Answer::ends,
-    ),
-    row(
-        "chat-plain-no-usage",
-        Ask::ChatPlain,
-        "no chunk has usage or empty choices, where usage was not asked for",
-        "wire 2.8",
-        no_usage,
-    ),
-    row("chat-plain-done", Ask::ChatPlain, "[DONE] comes once, and last", "wire 2.3", done),
-    always("chat-whole-status", Ask::ChatWhole, "a whole chat answers 200", "wire 2.1", Answer::succeeds),
-    always("chat-whole-end", Ask::ChatWhole, "the body is complete", "HTTP", Answer::ends),
-    row(
-        "chat-whole-content-type",
-        Ask::ChatWhole,
-        "the body is one object of type application/json",
-        WHOLE,
-        Answer::is_object,
-    ),
-    row(
-        "chat-whole-envelope",
-        Ask::ChatWhole,
-        "id, object \"chat.completion\", created and model are there",
-        WHOLE,
-        whole_envelope,
-    ),
-    row(
-        "chat-whole-message",
-        Ask::ChatWhole,
-        "the message has the role assistant, and content that is text or null",
-        WHOLE,
-        whole_message,
-    ),
-    row(
-        "chat-whole-finish",
-        Ask::ChatWhole,
-        "the choice has a known finish_reason",
-        "wire 2.6",
-        whole_finish,
-    ),
-    row(
-        "chat-whole-usage",
-        Ask::ChatWhole,
-        "usage is there and adds up",
-        "openapi: CompletionUsage; wire 2.8",
-        whole_usage,
-    ),
-    always(
-        "tools-stream-status",
-        Ask::ToolStream,
-        "a chat stream with tools answers 200",
-        "wire 2.5",
-        Answer::succeeds,
-    ),
-    always(
-        "tools-stream-end",
-        Ask::ToolStream,
-        "the stream ends by itself, and HTTP says so",
-        "wire 3.3",
-        Answer::ends,
-    ),
-    row(
-        "tools-stream-header-once",
-        Ask::ToolStream,
-        "id, type and name of a call come once, in its first frame",
-        "wire 2.5 rule 3; openai-python adds up strings",
-        call_header,
-    ),
-    row(
-        "tools-stream-index",
-        Ask::ToolStream,
-        "the indices of calls count from 0 without gaps",
-        "wire 2.5 rule 1",
-        call_index,
-    ),
-    row("tools-stream-ids", Ask::ToolStream, "each call has an id of its own", "wire 2.5 rule 8", call_ids),
-    row(
-        "tools-stream-arguments",
-        Ask::ToolStream,
-        "the pieces of the arguments add up to one JSON object",
-        "wire 2.5; AI SDK",
-        call_arguments,
-    ),
-    row(
-        "tools-stream-finish",
-        Ask::ToolStream,
-        "the finish_reason after calls is tool_calls",
-        "wire 2.6",
-        call_finish,
-    ),
-    row(
-        "tools-stream-one-finish",
-        Ask::ToolStream,
-        "each choice has one finish_reason, a known one",
-        "wire 2.6",
-        one_finish,
-    ),
-    row(
-        "tools-stream-role-first",
-        Ask::ToolStream,
-        "the first frame of a choice has the role, and no later one does",
-        "wire 2.3 rule 1",
-        role,
-    ),
-    always(
-        "tools-whole-status",
-        Ask::ToolWhole,
-        "a whole chat with tools answers 200",
-        "wire 2.5",
-        Answer::succeeds,
-    ),
-    always("tools-whole-end", Ask::ToolWhole, "the body is complete", "HTTP", Answer::ends),
-    row(
-        "tools-whole-calls",
-        Ask::ToolWhole,
-        "each call has id, type, name, arguments that are JSON text, and no index",
-        "wire 2.1",
-        whole_calls,
-    ),
-    row(
-        "tools-whole-finish",
-        Ask::ToolWhole,
-        "the finish_reason beside calls is tool_calls",
-        "wire 2.6",
-        whole_call_finish,
-    ),
-];
+pub(super) const ROWS: &[Row] = rows! {
+    Models "models" {
+        "status", "GET /v1/models answers 200", "wire 2.12", Answer::succeeds;
+        "end", "the body is complete", "HTTP", Answer::ends;
+        "list", "the list has object \"list\", and each model an id and object \"model\"",
+            "openapi: ListModelsResponse; wire 2.12", models;
+    }
+    ChatStream "chat-stream" {
+        "status", "a chat stream answers 200", "wire 2.3", Answer::succeeds;
+        "end", "the stream ends by itself, and HTTP says so", "wire 3.3", Answer::ends;
+        "content-type", "the content type is text/event-stream", "wire 8.2", Answer::is_stream;
+        "framing", "the data of each event is one JSON object, or [DONE]", "wire 8.2", Answer::is_framed;
+        "done", "[DONE] comes once, and last", "wire 2.3; official SDKs", done;
+        "object", "each chunk has object \"chat.completion.chunk\"", CHUNK,
+            |answer| answer.each_fits("/object =chat.completion.chunk");
+        "id", "each chunk has the same id, which is not empty", "wire 1.7; AI SDK",
+            |answer| same(answer, "/id");
+        "created", "each chunk has the same time in seconds", "wire 1.7", same_created;
+        "model", "each chunk has the same model", "wire 1.7", |answer| same(answer, "/model");
+        "role-first", "the first frame of a choice has the role, and no later one does",
+            "wire 2.3 rule 1", role;
+        "choices", "each choice has an index, a delta and the key finish_reason", CHUNK, choices;
+        "one-finish", "each choice has one finish_reason, a known one", "wire 2.3, 2.6", one_finish;
+        "finish-apart", "the frame with the finish_reason carries no text",
+            "wire 2.3 rule 8; clients stop reading there", finish_apart;
+        "reasoning", "reasoning has the names reasoning_content and reasoning, apart from content",
+            "wire 2.4; AI SDK", reasoning;
+        "usage-last", "usage comes once, with empty choices, in the last chunk",
+            "wire 2.8; openapi: ChatCompletionStreamOptions", usage_last;
+        "usage-sum", "prompt_tokens and completion_tokens add up to total_tokens",
+            "openapi: CompletionUsage", usage_sum;
+    }
+    ChatPlain "chat-plain" {
+        "status", "a chat stream without stream_options answers 200", "wire 2.3", Answer::succeeds;
+        "end", "the stream ends by itself, and HTTP says so", "wire 3.3", Answer::ends;
+        "no-usage", "no chunk has usage or empty choices, where usage was not asked for",
+            "wire 2.8", no_usage;
+        "done", "[DONE] comes once, and last", "wire 2.3", done;
+    }
+    ChatWhole "chat-whole" {
+        "status", "a whole chat answers 200", "wire 2.1", Answer::succeeds;
+        "end", "the body is complete", "HTTP", Answer::ends;
+        "content-type", "the body is one object of type application/json", WHOLE, Answer::is_object;
+        "envelope", "id, object \"chat.completion\", created and model are there", WHOLE,
+            |answer| answer.fits("/id text, /object =chat.completion, /created whole, /model text");
+        "message", "the message has the role assistant, and content that is text or null",
+            WHOLE,
+            |answer| answer.fits("/choices/0/message/role =assistant, /choices/0/message/content string?");
+        "finish", "the choice has a known finish_reason", "wire 2.6",
+            |answer| Verdict::check(FINISHES.contains(&answer.whole.text("/choices/0/finish_reason")), &answer.raw);
+        "usage", "usage is there and adds up", "openapi: CompletionUsage; wire 2.8",
+            |answer| Verdict::check(adds_up(answer.whole.member("usage"), COUNTS), &answer.raw);
+    }
+    ToolStream "tools-stream" {
+        "status", "a chat stream with tools answers 200", "wire 2.5", Answer::succeeds;
+        "end", "the stream ends by itself, and HTTP says so", "wire 3.3", Answer::ends;
+        "header-once", "id, type and name of a call come once, in its first frame",
+            "wire 2.5 rule 3; openai-python adds up strings", call_header;
+        "index", "the indices of calls count from 0 without gaps", "wire 2.5 rule 1", call_index;
+        "ids", "each call has an id of its own", "wire 2.5 rule 8", call_ids;
+        "arguments", "the pieces of the arguments add up to one JSON object",
+            "wire 2.5; AI SDK", call_arguments;
+        "finish", "the finish_reason after calls is tool_calls", "wire 2.6", call_finish;
+        "one-finish", "each choice has one finish_reason, a known one", "wire 2.6", one_finish;
+        "role-first", "the first frame of a choice has the role, and no later one does",
+            "wire 2.3 rule 1", role;
+    }
+    ToolWhole "tools-whole" {
+        "status", "a whole chat with tools answers 200", "wire 2.5", Answer::succeeds;
+        "end", "the body is complete", "HTTP", Answer::ends;
+        "calls", "each call has id, type, name, arguments that are JSON text, and no index",
+            "wire 2.1", whole_calls;
+        "finish", "the finish_reason beside calls is tool_calls", "wire 2.6", whole_call_finish;
+    }
+};
 
 const FINISHES: [&str; 5] = ["stop", "length", "tool_calls", "content_filter", "function_call"];
 const TEXTS: [&str; 6] =
     ["content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call"];
 
 fn models(answer: &Answer) -> Verdict {
-    let data = answer.whole.get("data").and_then(Value::as_list);
-    let good = |model: &Value| !model.text("/id").is_empty() && model.text("/object") == "model";
-    let list = answer.whole.text("/object") == "list";
-    Verdict::check(list && data.is_some_and(|data| data.iter().all(good)), &answer.raw)
+    let is_good = |model: &Value| model.fits("/id text, /object =model");
+    let holds =
+        answer.whole.fits("/object =list, /data list") && answer.whole.list("/data").iter().all(is_good);
+    Verdict::check(holds, &answer.raw)
 }
 
 /// Returns a pass if `[DONE]` is the last event, and the only one of its kind.
@@ -275,57 +107,36 @@ pub(super) fn done(answer: &Answer) -> Verdict {
     Verdict::check(holds, &format!("[DONE] comes {count} times; the last event: {evidence}"))
 }
 
-fn object(answer: &Answer) -> Verdict {
-    answer.none(|frame| frame.text("/object") != "chat.completion.chunk")
-}
-
 /// Returns a pass if every chunk has the same string under a key.
 pub(super) fn same(answer: &Answer, key: &str) -> Verdict {
     let first = answer.chunks().next().map_or("", |frame| frame.text(key));
     answer.none(|frame| first.is_empty() || frame.text(key) != first)
 }
 
-fn same_id(answer: &Answer) -> Verdict {
-    same(answer, "/id")
-}
-
-fn same_model(answer: &Answer) -> Verdict {
-    same(answer, "/model")
-}
-
 /// Returns a pass if every chunk has the same time in seconds.
 pub(super) fn same_created(answer: &Answer) -> Verdict {
-    let created = |frame: &Frame| frame.json.get("created").and_then(Value::as_whole);
+    let created = |frame: &Frame| frame.json.member("created").as_u64();
     let first = answer.chunks().next().and_then(created);
     answer.none(|frame| created(frame) != first || created(frame).is_none_or(|time| time > 100_000_000_000))
 }
 
 /// Returns each choice of a frame with its index.
 fn indexed(frame: &Frame) -> impl Iterator<Item = (u64, &Value)> {
-    let choices = frame.json.get("choices").and_then(Value::as_list).into_iter().flatten();
-    choices.map(|choice| (choice.get("index").and_then(Value::as_whole).unwrap_or(u64::MAX), choice))
+    let choices = frame.json.list("/choices").iter();
+    choices.map(|choice| (index(choice), choice))
 }
 
 fn role(answer: &Answer) -> Verdict {
     let mut seen = BTreeSet::new();
-    answer.none(|frame| {
-        indexed(frame).any(|(index, choice)| {
-            let has = choice.text("/delta/role") == "assistant";
-            seen.insert(index) != has
-        })
-    })
+    let mut is_wrong =
+        |(index, choice): (u64, &Value)| seen.insert(index) != choice.fits("/delta/role =assistant");
+    answer.none(|frame| indexed(frame).any(&mut is_wrong))
 }
 
 fn choices(answer: &Answer) -> Verdict {
+    let is_good = |choice: &Value| choice.fits("/index whole, /delta object, /finish_reason string?");
     answer.none(|frame| {
-        let list = frame.json.get("choices").and_then(Value::as_list);
-        let bad = |choice: &Value| {
-            let finish = choice.get("finish_reason");
-            !choice.get("index").is_some_and(Value::is_whole)
-                || !choice.get("delta").is_some_and(Value::is_object)
-                || !finish.is_some_and(|finish| finish.is_null() || finish.is_text())
-        };
-        list.is_none_or(|list| list.iter().any(bad))
+        !frame.json.member("choices").is_array() || !frame.json.list("/choices").iter().all(is_good)
     })
 }
 
@@ -335,7 +146,7 @@ pub(super) fn one_finish(answer: &Answer) -> Verdict {
     let repeated = answer.none(|frame| {
         indexed(frame).any(|(index, choice)| {
             let count = finishes.entry(index).or_default();
-            let Some(finish) = choice.get("finish_reason").and_then(Value::as_text) else { return false };
+            let Some(finish) = choice.member("finish_reason").as_str() else { return false };
             *count += 1;
             *count > 1 || !FINISHES.contains(&finish)
         })
@@ -350,13 +161,9 @@ pub(super) fn one_finish(answer: &Answer) -> Verdict {
 }
 
 fn finish_apart(answer: &Answer) -> Verdict {
+    let says = |choice: &Value| TEXTS.iter().any(|key| choice.member("delta").member(key).says());
     answer.none(|frame| {
-        indexed(frame).any(|(_, choice)| {
-            let finished = choice.get("finish_reason").is_some_and(Value::is_text);
-            let delta = choice.get("delta");
-            finished
-                && TEXTS.iter().any(|key| delta.and_then(|delta| delta.get(key)).is_some_and(Value::says))
-        })
+        indexed(frame).any(|(_, choice)| choice.member("finish_reason").is_string() && says(choice))
     })
 }
 
@@ -376,66 +183,40 @@ fn reasoning(answer: &Answer) -> Verdict {
 
 /// Returns a pass if usage comes once, in the last chunk, with empty choices.
 pub(super) fn usage_last(answer: &Answer) -> Verdict {
-    let has = |frame: &Frame| frame.json.get("usage").is_some_and(Value::is_object);
+    let has = |frame: &Frame| frame.json.member("usage").is_object();
     let Some(last) = answer.chunks().next_back() else { return Verdict::fail("") };
-    let empty = last.json.get("choices").and_then(Value::as_list).is_some_and(<[Value]>::is_empty);
-    if !has(last) || !empty {
+    if !last.json.fits("/usage object, /choices empty") {
         return Verdict::fail(&last.raw);
     }
     answer.none(|frame| has(frame) && !std::ptr::eq(frame, last))
 }
 
+/// Names of the counts of a usage object that make up the total.
+pub(super) const COUNTS: [&str; 2] = ["prompt_tokens", "completion_tokens"];
+
 /// Returns true if the counts of a usage object are there and add up.
-pub(super) fn adds_up(usage: Option<&Value>) -> bool {
-    let count = |key| usage.and_then(|usage| usage.get(key)).and_then(Value::as_whole);
-    let sum = count("prompt_tokens").zip(count("completion_tokens"));
-    let sum = sum.and_then(|(prompt, completion)| prompt.checked_add(completion));
-    sum.is_some() && sum == count("total_tokens")
+pub(super) fn adds_up(usage: &Value, counts: [&str; 2]) -> bool {
+    let [one, other] = counts.map(|name| usage.member(name).as_u64());
+    let sum = one.zip(other).and_then(|(one, other)| one.checked_add(other));
+    sum.is_some() && sum == usage.member("total_tokens").as_u64()
 }
 
 /// Returns a pass if the usage of the stream adds up.
 pub(super) fn usage_sum(answer: &Answer) -> Verdict {
-    let last = answer.chunks().rev().find(|frame| frame.json.get("usage").is_some_and(Value::is_object));
+    let last = answer.chunks().rev().find(|frame| frame.json.member("usage").is_object());
     match last {
-        Some(frame) => Verdict::check(adds_up(frame.json.get("usage")), &frame.raw),
+        Some(frame) => Verdict::check(adds_up(frame.json.member("usage"), COUNTS), &frame.raw),
         None => Verdict::fail("no chunk has usage"),
     }
 }
 
 fn no_usage(answer: &Answer) -> Verdict {
-    answer.none(|frame| {
-        frame.json.get("usage").is_some_and(|usage| !usage.is_null()) || frame.choice().is_none()
-    })
-}
-
-fn whole_envelope(answer: &Answer) -> Verdict {
-    let whole = &answer.whole;
-    let holds = !whole.text("/id").is_empty()
-        && whole.text("/object") == "chat.completion"
-        && whole.get("created").is_some_and(Value::is_whole)
-        && !whole.text("/model").is_empty();
-    Verdict::check(holds, &answer.raw)
-}
-
-fn whole_message(answer: &Answer) -> Verdict {
-    let message = answer.whole.at("/choices/0/message");
-    let content = message.and_then(|message| message.get("content"));
-    let role = message.is_some_and(|message| message.text("/role") == "assistant");
-    Verdict::check(role && content.is_some_and(|content| content.is_null() || content.is_text()), &answer.raw)
-}
-
-fn whole_finish(answer: &Answer) -> Verdict {
-    Verdict::check(FINISHES.contains(&answer.whole.text("/choices/0/finish_reason")), &answer.raw)
-}
-
-fn whole_usage(answer: &Answer) -> Verdict {
-    Verdict::check(adds_up(answer.whole.get("usage")), &answer.raw)
+    answer.none(|frame| !frame.json.member("usage").is_null() || frame.choice().is_none())
 }
 
 /// Returns the entries of `tool_calls` of a frame.
 fn entries(frame: &Frame) -> impl Iterator<Item = &Value> {
-    let list = frame.json.at("/choices/0/delta/tool_calls").and_then(Value::as_list);
-    list.into_iter().flatten()
+    frame.json.list("/choices/0/delta/tool_calls").iter()
 }
 
 /// Judges the calls of a stream; skips if there are none.
@@ -447,7 +228,7 @@ fn with_calls(answer: &Answer, judge: impl FnOnce() -> Verdict) -> Verdict {
 }
 
 fn index(entry: &Value) -> u64 {
-    entry.get("index").and_then(Value::as_whole).unwrap_or(u64::MAX)
+    entry.member("index").as_u64().unwrap_or(u64::MAX)
 }
 
 fn call_header(answer: &Answer) -> Verdict {
@@ -455,9 +236,9 @@ fn call_header(answer: &Answer) -> Verdict {
     with_calls(answer, || {
         answer.none(|frame| {
             entries(frame).any(|entry| {
-                let parts = ["/id", "/type", "/function/name"].map(|key| entry.at(key));
+                let parts = ["/id", "/type", "/function/name"].map(|key| entry.pointer(key));
                 match seen.insert(index(entry)) {
-                    true => parts.iter().any(|part| part.and_then(Value::as_text).is_none_or(str::is_empty)),
+                    true => parts.iter().any(|part| part.and_then(Value::as_str).is_none_or(str::is_empty)),
                     false => parts.iter().any(Option::is_some),
                 }
             })
@@ -506,7 +287,7 @@ fn call_arguments(answer: &Answer) -> Verdict {
 
 /// Returns true if a text is a JSON object.
 pub(super) fn is_object(text: &str) -> bool {
-    Value::read(text).is_object()
+    read(text).is_object()
 }
 
 fn call_finish(answer: &Answer) -> Verdict {
@@ -517,10 +298,9 @@ fn call_finish(answer: &Answer) -> Verdict {
 
 /// Judges the calls of a whole answer; skips if there are none.
 fn with_whole_calls(answer: &Answer, holds: impl FnOnce(&[Value]) -> bool) -> Verdict {
-    let calls = answer.whole.at("/choices/0/message/tool_calls").and_then(Value::as_list);
-    match calls.filter(|calls| !calls.is_empty()) {
-        Some(calls) => Verdict::check(holds(calls), &answer.raw),
-        None => Verdict::Skipped("the model called no function".to_owned()),
+    match answer.whole.list("/choices/0/message/tool_calls") {
+        [] => Verdict::Skipped("the model called no function".to_owned()),
+        calls => Verdict::check(holds(calls), &answer.raw),
     }
 }
 
@@ -528,12 +308,8 @@ fn whole_calls(answer: &Answer) -> Verdict {
     let cut = answer.whole.text("/choices/0/finish_reason") == "length";
     with_whole_calls(answer, |calls| {
         calls.iter().all(|call| {
-            let arguments = call.text("/function/arguments");
-            !call.text("/id").is_empty()
-                && call.text("/type") == "function"
-                && !call.text("/function/name").is_empty()
-                && (cut || is_object(arguments))
-                && call.get("index").is_none()
+            call.fits("/id text, /type =function, /function/name text, /index absent")
+                && (cut || is_object(call.text("/function/arguments")))
         })
     })
 }

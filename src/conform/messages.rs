@@ -1,149 +1,61 @@
 //! Rows of Anthropic's Messages.
 
 use super::answer::{Answer, Frame};
-use super::ask::Ask;
-use super::row::{Row, always, row};
+use super::requests::SuiteRequest;
+use super::row::{Row, rows};
 use super::verdict::Verdict;
-use crate::tree::{Members, Value};
+use crate::tree::{Value, View, read};
 use std::collections::BTreeMap;
 
+/// Shapes of a whole message.
+const OBJECT: &str =
+    "/type =message, /role =assistant, /id text, /model text, /content list, /stop_sequence there";
 const SDK: &str = "messages 4; Anthropic's SDKs";
 
 /// Rows of Messages.
-pub(super) const ROWS: &[Row] = &[
-    always("messages-stream-status", Ask::MessagesStream, "a stream answers 200", SDK, Answer::succeeds),
-    always(
-        "messages-stream-end",
-        Ask::MessagesStream,
-        "the stream ends by itself, and HTTP says so",
-        "messages 7.2",
-        Answer::ends,
-    ),
-    row(
-        "messages-stream-content-type",
-        Ask::MessagesStream,
-        "the content type is text/event-stream",
-        SDK,
-        Answer::is_stream,
-    ),
-    row(
-        "messages-stream-framing",
-        Ask::MessagesStream,
-        "the data of each event is one JSON object",
-        SDK,
-        framing,
-    ),
-    row("messages-stream-names", Ask::MessagesStream, "the name of each event is its type", SDK, names),
-    row(
-        "messages-stream-start",
-        Ask::MessagesStream,
-        "message_start comes first and once, with an empty message",
-        SDK,
-        start,
-    ),
-    row(
-        "messages-stream-blocks",
-        Ask::MessagesStream,
-        "blocks count from 0, one is open at a time, and deltas belong to it",
-        "messages 4.2",
-        blocks,
-    ),
-    row(
-        "messages-stream-stop-reason",
-        Ask::MessagesStream,
-        "message_delta comes once, with a stop_reason and output_tokens",
-        "messages 4.5, 4.6",
-        stop_reason,
-    ),
-    row("messages-stream-stop", Ask::MessagesStream, "message_stop comes once, and last", "messages 4", stop),
-    always(
-        "messages-tool-status",
-        Ask::MessagesTool,
-        "a stream with a tool answers 200",
-        SDK,
-        Answer::succeeds,
-    ),
-    always(
-        "messages-tool-end",
-        Ask::MessagesTool,
-        "the stream ends by itself, and HTTP says so",
-        "messages 7.2",
-        Answer::ends,
-    ),
-    row(
-        "messages-tool-blocks",
-        Ask::MessagesTool,
-        "blocks count from 0, one is open at a time, and deltas belong to it",
-        "messages 4.2",
-        blocks,
-    ),
-    row(
-        "messages-tool-calls",
-        Ask::MessagesTool,
-        "each tool_use begins with an id, a name and an empty input, and its pieces are one JSON object",
-        "messages 4.4",
-        calls,
-    ),
-    row(
-        "messages-tool-stop-reason",
-        Ask::MessagesTool,
-        "the stop_reason behind a tool_use is tool_use",
-        "messages 4.5",
-        call_stop_reason,
-    ),
-    always("messages-whole-status", Ask::MessagesWhole, "a whole message answers 200", SDK, Answer::succeeds),
-    always("messages-whole-end", Ask::MessagesWhole, "the body is complete", "HTTP", Answer::ends),
-    row(
-        "messages-whole-object",
-        Ask::MessagesWhole,
-        "the message has id, type, role, model, content and the key stop_sequence",
-        SDK,
-        object,
-    ),
-    row(
-        "messages-whole-content",
-        Ask::MessagesWhole,
-        "each block has a type, and each text block its text",
-        SDK,
-        content,
-    ),
-    row(
-        "messages-whole-stop-reason",
-        Ask::MessagesWhole,
-        "the stop_reason is a known one",
-        "messages 4.5",
-        whole_stop_reason,
-    ),
-    row(
-        "messages-whole-usage",
-        Ask::MessagesWhole,
-        "usage has input_tokens and output_tokens",
-        "messages 4.6",
-        usage,
-    ),
-    always(
-        "messages-tool-whole-status",
-        Ask::MessagesToolWhole,
-        "a whole message with a tool answers 200",
-        SDK,
-        Answer::succeeds,
-    ),
-    always("messages-tool-whole-end", Ask::MessagesToolWhole, "the body is complete", "HTTP", Answer::ends),
-    row(
-        "messages-tool-whole-calls",
-        Ask::MessagesToolWhole,
-        "each tool_use has an id, a name and an input that is an object",
-        "messages 5",
-        whole_calls,
-    ),
-    row(
-        "messages-tool-whole-stop-reason",
-        Ask::MessagesToolWhole,
-        "the stop_reason beside a tool_use is tool_use",
-        "messages 4.5",
-        whole_call_stop_reason,
-    ),
-];
+pub(super) const ROWS: &[Row] = rows! {
+    MessagesStream "messages-stream" {
+        "status", "a stream answers 200", SDK, Answer::succeeds;
+        "end", "the stream ends by itself, and HTTP says so", "messages 7.2", Answer::ends;
+        "content-type", "the content type is text/event-stream", SDK, Answer::is_stream;
+        "framing", "the data of each event is one JSON object", SDK, Answer::is_framed_as_events;
+        "names", "the name of each event is its type", SDK, Answer::is_named;
+        "start", "message_start comes first and once, with an empty message", SDK, start;
+        "blocks", "blocks count from 0, one is open at a time, and deltas belong to it",
+            "messages 4.2", blocks;
+        "stop-reason", "message_delta comes once, with a stop_reason and output_tokens",
+            "messages 4.5, 4.6", stop_reason;
+        "stop", "message_stop comes once, and last", "messages 4", stop;
+    }
+    MessagesTool "messages-tool" {
+        "status", "a stream with a tool answers 200", SDK, Answer::succeeds;
+        "end", "the stream ends by itself, and HTTP says so", "messages 7.2", Answer::ends;
+        "blocks", "blocks count from 0, one is open at a time, and deltas belong to it",
+            "messages 4.2", blocks;
+        "calls", "each tool_use begins with an id, a name and an empty input, and its pieces are one JSON object",
+            "messages 4.4", calls;
+        "stop-reason", "the stop_reason behind a tool_use is tool_use", "messages 4.5", call_stop_reason;
+    }
+    MessagesWhole "messages-whole" {
+        "status", "a whole message answers 200", SDK, Answer::succeeds;
+        "end", "the body is complete", "HTTP", Answer::ends;
+        "object", "the message has id, type, role, model, content and the key stop_sequence", SDK,
+            |answer| Verdict::check(answer.whole.fits(OBJECT), &answer.beginning());
+        "content", "each block has a type, and each text block its text", SDK, content;
+        "stop-reason", "the stop_reason is a known one", "messages 4.5",
+            |answer| Verdict::check(STOP_REASONS.contains(&answer.whole.text("/stop_reason")), &answer.raw);
+        "usage", "usage has input_tokens and output_tokens", "messages 4.6",
+            |answer| answer.fits("/usage/input_tokens whole, /usage/output_tokens whole");
+    }
+    MessagesToolWhole "messages-tool-whole" {
+        "status", "a whole message with a tool answers 200", SDK, Answer::succeeds;
+        "end", "the body is complete", "HTTP", Answer::ends;
+        "calls", "each tool_use has an id, a name and an input that is an object", "messages 5",
+            |answer| with_whole_calls(answer, |calls| calls.iter().all(|call| is_call(call)));
+        "stop-reason", "the stop_reason beside a tool_use is tool_use",
+            "messages 4.5", whole_call_stop_reason;
+    }
+};
 
 const STOP_REASONS: [&str; 7] = [
     "end_turn",
@@ -155,17 +67,6 @@ const STOP_REASONS: [&str; 7] = [
     "model_context_window_exceeded",
 ];
 
-fn framing(answer: &Answer) -> Verdict {
-    match answer.frames.iter().find(|frame| frame.is_done()) {
-        Some(frame) => Verdict::fail(&frame.raw),
-        None => answer.is_framed(),
-    }
-}
-
-fn names(answer: &Answer) -> Verdict {
-    answer.none(|frame| frame.name != frame.text("/type"))
-}
-
 /// Returns the number of events of a type.
 fn count(answer: &Answer, kind: &str) -> usize {
     answer.chunks().filter(|frame| frame.text("/type") == kind).count()
@@ -173,20 +74,15 @@ fn count(answer: &Answer, kind: &str) -> usize {
 
 fn start(answer: &Answer) -> Verdict {
     let Some(first) = answer.chunks().next() else { return Verdict::fail("") };
-    let empty = first.json.at("/message/content").and_then(Value::as_list).is_some_and(<[Value]>::is_empty);
-    let holds = first.text("/type") == "message_start"
-        && count(answer, "message_start") == 1
-        && first.text("/message/role") == "assistant"
-        && !first.text("/message/id").is_empty()
-        && empty
-        && first.json.at("/message/usage/input_tokens").is_some_and(Value::is_whole);
-    Verdict::check(holds, &first.raw)
+    let shapes = "/type =message_start, /message/role =assistant, /message/id text, /message/content empty, \
+                  /message/usage/input_tokens whole";
+    Verdict::check(first.json.fits(shapes) && count(answer, "message_start") == 1, &first.raw)
 }
 
 fn blocks(answer: &Answer) -> Verdict {
     let (mut next, mut open) = (0, None);
     let verdict = answer.none(|frame| {
-        let index = frame.json.get("index").and_then(Value::as_whole);
+        let index = frame.json.member("index").as_u64();
         match frame.text("/type") {
             "content_block_start" => {
                 let good = open.is_none() && index == Some(next);
@@ -207,10 +103,8 @@ fn blocks(answer: &Answer) -> Verdict {
 fn stop_reason(answer: &Answer) -> Verdict {
     let delta = answer.chunks().find(|frame| frame.text("/type") == "message_delta");
     let Some(delta) = delta else { return Verdict::fail("there is no message_delta") };
-    let holds = count(answer, "message_delta") == 1
-        && !delta.text("/delta/stop_reason").is_empty()
-        && delta.json.at("/usage/output_tokens").is_some_and(Value::is_whole);
-    Verdict::check(holds, &delta.raw)
+    let fits = delta.json.fits("/delta/stop_reason text, /usage/output_tokens whole");
+    Verdict::check(fits && count(answer, "message_delta") == 1, &delta.raw)
 }
 
 fn stop(answer: &Answer) -> Verdict {
@@ -228,13 +122,17 @@ fn calls(answer: &Answer) -> Verdict {
     let cut = answer.chunks().any(|frame| frame.text("/delta/stop_reason") == "max_tokens");
     let mut arguments: BTreeMap<u64, String> = BTreeMap::new();
     let headers = answer.none(|frame| {
-        let index = frame.json.get("index").and_then(Value::as_whole).unwrap_or(u64::MAX);
+        let index = frame.json.member("index").as_u64().unwrap_or(u64::MAX);
         match (frame.text("/type"), frame.text("/content_block/type")) {
             ("content_block_start", "tool_use") => {
                 arguments.insert(index, String::new());
-                let input = frame.json.at("/content_block/input");
                 !is_call(frame.json.member("content_block"))
-                    || input != Some(&Value::Object(Members::default()))
+                    || frame
+                        .json
+                        .member("content_block")
+                        .member("input")
+                        .as_object()
+                        .is_none_or(|input| !input.is_empty())
             }
             ("content_block_delta", _) => {
                 let Some(text) = arguments.get_mut(&index) else { return false };
@@ -245,7 +143,7 @@ fn calls(answer: &Answer) -> Verdict {
         }
     });
     // No piece at all means no arguments.
-    let broken = arguments.values().find(|text| !text.is_empty() && !Value::read(text).is_object());
+    let broken = arguments.values().find(|text| !text.is_empty() && !read(text).is_object());
     match (headers, broken) {
         (Verdict::Pass, _) if arguments.is_empty() => no_call(),
         (Verdict::Pass, Some(text)) if !cut => Verdict::fail(text),
@@ -262,53 +160,27 @@ fn call_stop_reason(answer: &Answer) -> Verdict {
 
 /// Returns true if a block has what a call needs.
 fn is_call(block: &Value) -> bool {
-    !block.text("/id").is_empty()
-        && !block.text("/name").is_empty()
-        && block.get("input").is_some_and(Value::is_object)
+    block.fits("/id text, /name text, /input object")
 }
 
 /// Returns the blocks of a whole message.
 fn whole_blocks(answer: &Answer) -> impl Iterator<Item = &Value> {
-    answer.whole.get("content").and_then(Value::as_list).into_iter().flatten()
-}
-
-fn object(answer: &Answer) -> Verdict {
-    let whole = &answer.whole;
-    let holds = whole.text("/type") == "message"
-        && whole.text("/role") == "assistant"
-        && !whole.text("/id").is_empty()
-        && !whole.text("/model").is_empty()
-        && whole.get("content").is_some_and(Value::is_list)
-        && whole.get("stop_sequence").is_some();
-    Verdict::check(holds, &answer.beginning())
+    answer.whole.list("/content").iter()
 }
 
 fn content(answer: &Answer) -> Verdict {
     let holds = whole_blocks(answer).all(|block| match block.text("/type") {
         "" => false,
-        "text" => block.get("text").is_some_and(Value::is_text),
+        "text" => block.get("text").is_some_and(Value::is_string),
         _ => true,
     });
     Verdict::check(holds, &answer.raw)
-}
-
-fn whole_stop_reason(answer: &Answer) -> Verdict {
-    Verdict::check(STOP_REASONS.contains(&answer.whole.text("/stop_reason")), &answer.raw)
-}
-
-fn usage(answer: &Answer) -> Verdict {
-    let is_counted = |key| answer.whole.member("usage").get(key).is_some_and(Value::is_whole);
-    Verdict::check(is_counted("input_tokens") && is_counted("output_tokens"), &answer.raw)
 }
 
 /// Judges a whole answer with calls; skips if there are none.
 fn with_whole_calls(answer: &Answer, holds: impl FnOnce(&[&Value]) -> bool) -> Verdict {
     let calls: Vec<_> = whole_blocks(answer).filter(|block| block.text("/type") == "tool_use").collect();
     if calls.is_empty() { no_call() } else { Verdict::check(holds(&calls), &answer.raw) }
-}
-
-fn whole_calls(answer: &Answer) -> Verdict {
-    with_whole_calls(answer, |calls| calls.iter().all(|call| is_call(call)))
 }
 
 fn whole_call_stop_reason(answer: &Answer) -> Verdict {

@@ -5,12 +5,12 @@
 
 mod address;
 mod answer;
-mod ask;
 mod chat;
 mod completions;
 mod errors;
 mod group;
 mod messages;
+mod requests;
 mod responses;
 mod row;
 #[cfg(test)]
@@ -20,12 +20,12 @@ mod verdict;
 
 pub(crate) use address::check_address;
 pub(crate) use answer::{Answer, Frame};
-pub use ask::{Ask, Model};
-pub(crate) use ask::{FUNCTION, HELLO, WEATHER};
 pub use group::Group;
+pub use requests::SuiteRequest;
+pub(crate) use requests::{Template, templates};
 pub use row::Row;
 #[cfg(test)]
 pub(crate) use samples::{ROLE, chat_stream, chat_whole, good, without_usage};
 pub(crate) use suite::judge;
-pub use suite::{Report, Verified, asks, catalogue, run, tokens};
+pub use suite::{Report, Verified, catalogue, requests, run, tokens};
 pub use verdict::Verdict;

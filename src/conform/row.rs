@@ -1,8 +1,8 @@
 //! Rows of the suite: what each states, and what can become of it.
 
 use super::answer::Answer;
-use super::ask::Ask;
 use super::group::Group;
+use super::requests::SuiteRequest;
 use super::verdict::Verdict;
 
 /// Row: one sentence about the answer to one request.
@@ -11,13 +11,11 @@ pub struct Row {
     /// Name, which never changes.
     pub id: &'static str,
     /// Request whose answer is judged.
-    pub ask: Ask,
+    pub request: SuiteRequest,
     /// Statement that holds if the row passes.
     pub statement: &'static str,
     /// Place of the rule: a section of the wire format, a schema of OpenAI's, or a client that relies on it.
     pub citation: &'static str,
-    /// True if the row judges an answer of any status, cut or not.
-    pub(super) always: bool,
     /// Judge of the answer.
     pub(super) judge: fn(&Answer) -> Verdict,
 }
@@ -25,28 +23,26 @@ pub struct Row {
 impl Row {
     /// Returns the group of the row.
     pub fn group(&self) -> Group {
-        self.ask.group()
+        self.request.group()
+    }
+
+    /// Returns true if the row judges an answer of any status, cut or not.
+    pub(super) fn judges_all(&self) -> bool {
+        self.id.ends_with("-status") || self.id.ends_with("-end") || self.group() == Group::Errors
     }
 }
 
-/// Creates a row that judges complete, successful answers.
-pub(super) const fn row(
-    id: &'static str,
-    ask: Ask,
-    statement: &'static str,
-    citation: &'static str,
-    judge: fn(&Answer) -> Verdict,
-) -> Row {
-    Row { id, ask, statement, citation, always: false, judge }
+/// Rows of some requests. After a request and the beginning of its rows' names, each row has the end of its name, its
+/// statement, its citation and its judge.
+macro_rules! rows {
+    ($($request:ident $start:literal { $($end:literal, $statement:expr, $citation:expr, $judge:expr;)* })*) => {
+        &[$($(Row {
+            id: concat!($start, "-", $end),
+            request: SuiteRequest::$request,
+            statement: $statement,
+            citation: $citation,
+            judge: $judge,
+        },)*)*]
+    };
 }
-
-/// Creates a row that judges every answer.
-pub(super) const fn always(
-    id: &'static str,
-    ask: Ask,
-    statement: &'static str,
-    citation: &'static str,
-    judge: fn(&Answer) -> Verdict,
-) -> Row {
-    Row { always: true, ..row(id, ask, statement, citation, judge) }
-}
+pub(super) use rows;

@@ -1,6 +1,6 @@
 //! Answers for the tests: good ones for each request, and a wrong text for each row.
 
-use super::ask::Ask;
+use super::requests::SuiteRequest;
 
 const SSE: &str = "text/event-stream; charset=utf-8";
 pub(super) const JSON: &str = "application/json";
@@ -59,19 +59,21 @@ fn response(output: &str) -> String {
 }
 
 /// Returns an answer that passes every row of the request: status, content type, body.
-pub(crate) fn good(ask: Ask) -> (u16, &'static str, String) {
-    match ask {
-        Ask::Models => (200, JSON, r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#.to_owned()),
-        Ask::ChatStream => {
+pub(crate) fn good(request: SuiteRequest) -> (u16, &'static str, String) {
+    match request {
+        SuiteRequest::Models => {
+            (200, JSON, r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#.to_owned())
+        }
+        SuiteRequest::ChatStream => {
             let reasoning = (r#""reasoning_content":"R","reasoning":"R""#, "null");
             (200, SSE, chat_stream(&[ROLE, reasoning, (r#""content":"Hi""#, "null"), ("", "\"stop\"")]))
         }
-        Ask::ChatPlain => {
+        SuiteRequest::ChatPlain => {
             let text = chat_stream(&[ROLE, (r#""content":"Hi""#, "null"), ("", "\"stop\"")]);
             (200, SSE, without_usage(&text))
         }
-        Ask::ChatWhole => (200, JSON, chat_whole(r#""content":"Hi""#, "stop")),
-        Ask::ToolStream => {
+        SuiteRequest::ChatWhole => (200, JSON, chat_whole(r#""content":"Hi""#, "stop")),
+        SuiteRequest::ToolStream => {
             let header = |index, id: &str| {
                 format!(
                     r#""tool_calls":[{{"index":{index},"id":"{id}","type":"function","function":{{"name":"f","arguments":""}}}}]"#
@@ -92,34 +94,37 @@ pub(crate) fn good(ask: Ask) -> (u16, &'static str, String) {
             all.push(("", "\"tool_calls\""));
             (200, SSE, chat_stream(&all))
         }
-        Ask::ToolWhole => {
+        SuiteRequest::ToolWhole => {
             let calls = r#""content":null,"tool_calls":[{"id":"call_a","type":"function","function":{"name":"f","arguments":"{}"}}]"#;
             (200, JSON, chat_whole(calls, "tool_calls"))
         }
-        Ask::CompletionsStream => {
+        SuiteRequest::CompletionsStream => {
             let text = chat_stream(&[("", "null"), ("", "\"stop\"")]);
             let text = text.replace("chat.completion.chunk", "text_completion");
             (200, SSE, text.replace("\"delta\":{}", "\"text\":\"a\""))
         }
-        Ask::CompletionsWhole => {
+        SuiteRequest::CompletionsWhole => {
             let body = format!(
                 r#"{{"id":"cmpl-1","object":"text_completion","choices":[{{"text":"a","finish_reason":"stop"}}],{USAGE}}}"#
             );
             (200, JSON, body)
         }
-        Ask::ResponsesStream | Ask::ResponsesTool | Ask::ResponsesWhole => good_responses(ask),
-        Ask::MessagesStream | Ask::MessagesTool | Ask::MessagesWhole | Ask::MessagesToolWhole => {
-            good_messages(ask)
+        SuiteRequest::ResponsesStream | SuiteRequest::ResponsesTool | SuiteRequest::ResponsesWhole => {
+            good_responses(request)
         }
-        Ask::BadJson | Ask::WrongType => (400, JSON, ERROR.to_owned()),
-        Ask::UnknownModel | Ask::UnknownRoute => (404, JSON, ERROR.to_owned()),
+        SuiteRequest::MessagesStream
+        | SuiteRequest::MessagesTool
+        | SuiteRequest::MessagesWhole
+        | SuiteRequest::MessagesToolWhole => good_messages(request),
+        SuiteRequest::BadJson | SuiteRequest::WrongType => (400, JSON, ERROR.to_owned()),
+        SuiteRequest::UnknownModel | SuiteRequest::UnknownRoute => (404, JSON, ERROR.to_owned()),
     }
 }
 
 /// Returns an answer of Responses that passes every row.
-fn good_responses(ask: Ask) -> (u16, &'static str, String) {
-    match ask {
-        Ask::ResponsesStream => {
+fn good_responses(request: SuiteRequest) -> (u16, &'static str, String) {
+    match request {
+        SuiteRequest::ResponsesStream => {
             let part = r#""item_id":"msg_1","output_index":0,"content_index":0"#;
             let item = r#"{"id":"msg_1","type":"message","content":[{"type":"output_text","text":"Hi"}]}"#;
             let all = [
@@ -137,7 +142,7 @@ fn good_responses(ask: Ask) -> (u16, &'static str, String) {
             ];
             (200, SSE, events(&all.each_ref().map(String::as_str)))
         }
-        Ask::ResponsesTool => {
+        SuiteRequest::ResponsesTool => {
             let item = r#"{"id":"fc_1","type":"function_call","status":"completed","call_id":"call_a","name":"f","arguments":"{}"}"#;
             let part = r#""item_id":"fc_1","output_index":0"#;
             let all = [
@@ -152,19 +157,19 @@ fn good_responses(ask: Ask) -> (u16, &'static str, String) {
             ];
             (200, SSE, events(&all.each_ref().map(String::as_str)))
         }
-        Ask::ResponsesWhole => {
+        SuiteRequest::ResponsesWhole => {
             let item = r#"{"id":"msg_1","type":"message","content":[{"type":"output_text","text":"Hi"}]}"#;
             let body = response(item);
             (200, JSON, body.strip_prefix("\"response\":").unwrap().to_owned())
         }
-        _ => unreachable!("{ask:?} is no request for Responses"),
+        _ => unreachable!("{request:?} is no request for Responses"),
     }
 }
 
 const TOOL_USE: &str = r#"{"type":"tool_use","id":"toolu_a","name":"f","input":{}}"#;
 
 /// Returns an answer of Messages that passes every row.
-fn good_messages(ask: Ask) -> (u16, &'static str, String) {
+fn good_messages(request: SuiteRequest) -> (u16, &'static str, String) {
     let start = r#"message_start "message":{"id":"msg_1","role":"assistant","content":[],"usage":{"input_tokens":0}}"#;
     let end = |reason: &str| {
         format!("message_delta \"delta\":{{\"stop_reason\":\"{reason}\"}},\"usage\":{{\"output_tokens\":2}}")
@@ -174,10 +179,10 @@ fn good_messages(ask: Ask) -> (u16, &'static str, String) {
             r#"{{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{content}],"stop_reason":"{reason}","stop_sequence":null,"usage":{{"input_tokens":3,"output_tokens":2}}}}"#
         )
     };
-    match ask {
-        Ask::MessagesWhole => (200, JSON, whole(r#"{"type":"text","text":"Hi"}"#, "end_turn")),
-        Ask::MessagesToolWhole => (200, JSON, whole(TOOL_USE, "tool_use")),
-        Ask::MessagesTool => {
+    match request {
+        SuiteRequest::MessagesWhole => (200, JSON, whole(r#"{"type":"text","text":"Hi"}"#, "end_turn")),
+        SuiteRequest::MessagesToolWhole => (200, JSON, whole(TOOL_USE, "tool_use")),
+        SuiteRequest::MessagesTool => {
             let all = [
                 start,
                 &format!("content_block_start \"index\":0,\"content_block\":{TOOL_USE}"),

@@ -100,7 +100,7 @@ impl Comparison {
 pub fn compare(sides: [Streams<'_>; 2]) -> Comparison {
     let raw = sides.map(|side| read(side.raw, false));
     let canonical = sides.map(|side| read(side.canonical, true));
-    let changes = Change::ALL.map(|change| {
+    let changes = Change::ALL.map(|(change, _)| {
         let count =
             |frames: &Vec<Frame>| frames.iter().flat_map(Frame::changes).filter(|one| *one == change).count();
         (change, [count(&raw[0]), count(&raw[1])])

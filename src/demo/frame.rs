@@ -7,95 +7,56 @@
 use crate::json::{self, Members, Raw, Text};
 use crate::wire::rule::{NULL_FIELDS, Rule};
 
-/// Changes that samewire makes to frames, in the order in which the page explains them.
+/// Change that samewire makes to frames: its rule, or none for fields without a value, which no rule counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Id of the answer with a prefix other than OpenAI's.
-    Id,
-    /// Empty text next to the role, in the first frame.
-    RoleContent,
-    /// Reasoning text under one of two names, which half of the clients do not read.
-    ReasoningName,
-    /// Text in the frame with the finish reason, where many clients ignore it.
-    FinishMerged,
-    /// Time that differs from the one in the first frame.
-    Envelope,
-    /// Call ids with a prefix other than OpenAI's.
-    ToolId,
-    /// Id, type and name of a call, repeated in later frames.
-    ToolRepeat,
-    /// Members without a value: null, or an empty list.
-    Empty,
-    /// Members that the API does not define.
-    Unknown,
-    /// Stop reasons in fields of the engine's own.
-    StopDetails,
-    /// Build of the engine, in `system_fingerprint`.
-    Fingerprint,
-    /// Token counts without the details that the API defines.
-    Usage,
-}
+pub struct Change(Option<Rule>);
 
 impl Change {
-    /// List of all changes, in the order of the page.
-    pub const ALL: [Self; 12] = [
-        Self::Id,
-        Self::RoleContent,
-        Self::ReasoningName,
-        Self::FinishMerged,
-        Self::Envelope,
-        Self::ToolId,
-        Self::ToolRepeat,
-        Self::Empty,
-        Self::Unknown,
-        Self::StopDetails,
-        Self::Fingerprint,
-        Self::Usage,
+    const EMPTY: Self = Self(None);
+
+    const fn by(rule: Rule) -> Self {
+        Self(Some(rule))
+    }
+
+    /// List of all changes, each with a sentence that states what is changed, and why, in the order of the page.
+    pub const ALL: [(Self, &str); 12] = [
+        (Self::by(Rule::Id), "Ids get the form of OpenAI's: chatcmpl-, and the engine's own after it."),
+        (Self::by(Rule::RoleContent), "The first frame tells the role alone; the empty text beside it goes."),
+        (
+            Self::by(Rule::ReasoningName),
+            "One engine says reasoning, the other reasoning_content; clients get both names from both.",
+        ),
+        (
+            Self::by(Rule::FinishMerged),
+            "The last token came in the frame that finishes, where many clients lose it; it gets a frame of its own.",
+        ),
+        (Self::by(Rule::Envelope), "The time changed during the answer; the first one stays."),
+        (Self::by(Rule::ToolId), "Ids of calls begin with call_."),
+        (
+            Self::by(Rule::ToolRepeat),
+            "Id, type and name of a call come once; repeated or null they break clients that join the pieces.",
+        ),
+        (Self::EMPTY, "Fields without a value go: nothing was said."),
+        (
+            Self::by(Rule::UnknownField),
+            "Fields that the API does not have go (unknown_fields = \"pass\" keeps them apart).",
+        ),
+        (
+            Self::by(Rule::StopDetails),
+            "Why the engine stopped is in finish_reason; its own field beside it goes.",
+        ),
+        (Self::by(Rule::Fingerprint), "The engine's build and topology are nobody's business; they go."),
+        (Self::by(Rule::Usage), "Token counts come complete, each under its official name."),
     ];
 
     /// Returns the name of the rule that makes the change, as in metrics and in the documentation.
     pub fn rule(self) -> &'static str {
-        let rule = match self {
-            Self::Id => Rule::Id,
-            Self::RoleContent => Rule::RoleContent,
-            Self::ReasoningName => Rule::ReasoningName,
-            Self::FinishMerged => Rule::FinishMerged,
-            Self::Envelope => Rule::Envelope,
-            Self::ToolId => Rule::ToolId,
-            Self::ToolRepeat => Rule::ToolRepeat,
-            Self::Unknown => Rule::UnknownField,
-            Self::StopDetails => Rule::StopDetails,
-            Self::Fingerprint => Rule::Fingerprint,
-            Self::Usage => Rule::Usage,
-            Self::Empty => return NULL_FIELDS,
-        };
-        rule.name()
+        self.0.map_or(NULL_FIELDS, Rule::name)
     }
 
     /// Returns a sentence for the page that states what is changed, and why.
     pub fn explained(self) -> &'static str {
-        match self {
-            Self::Id => "Ids get the form of OpenAI's: chatcmpl-, and the engine's own behind it.",
-            Self::RoleContent => "The first frame tells the role alone; the empty text beside it goes.",
-            Self::ReasoningName => {
-                "One engine says reasoning, the other reasoning_content; clients get both names from both."
-            }
-            Self::FinishMerged => {
-                "The last token came in the frame that finishes, where many clients lose it; it gets a frame of its own."
-            }
-            Self::Envelope => "The time changed during the answer; the first one stays.",
-            Self::ToolId => "Ids of calls begin with call_.",
-            Self::ToolRepeat => {
-                "Id, type and name of a call come once; repeated or null they break clients that join the pieces."
-            }
-            Self::Empty => "Fields without a value go: nothing was said.",
-            Self::Unknown => {
-                "Fields that the API does not have go (unknown_fields = \"pass\" keeps them apart)."
-            }
-            Self::StopDetails => "Why the engine stopped is in finish_reason; its own field beside it goes.",
-            Self::Fingerprint => "The engine's build and topology are nobody's business; they go.",
-            Self::Usage => "Token counts come complete, each under its official name.",
-        }
+        Self::ALL.into_iter().find(|(change, _)| *change == self).map_or("", |(_, why)| why)
     }
 }
 
@@ -190,13 +151,13 @@ struct Reader {
 
 /// Builder of a frame. Marks no changes if the stream is canonical already.
 #[derive(Default)]
-struct Draft {
+struct FrameBuilder {
     phases: Vec<Phase>,
     words: Vec<Word>,
     canonical: bool,
 }
 
-impl Draft {
+impl FrameBuilder {
     fn word(&mut self) {
         self.words.push(Word::new());
     }
@@ -242,13 +203,13 @@ impl Draft {
 
 impl Reader {
     fn frame(&mut self, data: &str) -> Frame {
-        let mut draft = Draft { canonical: self.canonical, ..Draft::default() };
+        let mut builder = FrameBuilder { canonical: self.canonical, ..FrameBuilder::default() };
         match json::read::<Members<'_>>(data) {
             Ok(Members(members)) => {
-                draft.push("{…", None);
-                members.iter().for_each(|(key, raw)| self.envelope(key, *raw, &mut draft));
-                let last = draft.words.len().saturating_sub(1);
-                for (at, word) in draft.words.iter_mut().enumerate() {
+                builder.push("{…", None);
+                members.iter().for_each(|(key, raw)| self.envelope(key, *raw, &mut builder));
+                let last = builder.words.len().saturating_sub(1);
+                for (at, word) in builder.words.iter_mut().enumerate() {
                     // An opening brace needs no comma, and some words already have one.
                     let needs_none = word.last().is_some_and(|piece| piece.text.ends_with([',', '{']));
                     let text = if at == last { "}" } else { "," };
@@ -258,47 +219,47 @@ impl Reader {
                 }
             }
             Err(_) => {
-                draft.add_phase(Phase::Done);
-                draft.push(data, None);
+                builder.add_phase(Phase::Done);
+                builder.push(data, None);
             }
         }
-        draft.phases.sort();
-        Frame { data: data.to_owned(), phases: draft.phases, words: draft.words }
+        builder.phases.sort();
+        Frame { data: data.to_owned(), phases: builder.phases, words: builder.words }
     }
 
-    fn envelope(&mut self, key: &str, raw: Raw<'_>, draft: &mut Draft) {
+    fn envelope(&mut self, key: &str, raw: Raw<'_>, builder: &mut FrameBuilder) {
         let null = raw.get() == "null";
         match key {
             "object" | "model" => {}
             "id" => {
                 if !std::mem::replace(&mut self.named, true) && !self.canonical {
-                    let change = (!raw.get().starts_with("\"chatcmpl-")).then_some(Change::Id);
-                    draft.member(key, raw, change);
+                    let change = (!raw.get().starts_with("\"chatcmpl-")).then_some(Change::by(Rule::Id));
+                    builder.member(key, raw, change);
                 }
             }
             "created" => {
                 let first = self.created.get_or_insert_with(|| raw.get().to_owned());
                 if *first != raw.get() {
-                    draft.member(key, raw, Some(Change::Envelope));
+                    builder.member(key, raw, Some(Change::by(Rule::Envelope)));
                 }
             }
             "choices" => {
                 let choices: Vec<Raw<'_>> = json::read(raw.get()).unwrap_or_default();
-                choices.iter().for_each(|raw| choice(*raw, draft));
+                choices.iter().for_each(|raw| choice(*raw, builder));
             }
             "usage" if null => {}
             "usage" => {
-                draft.add_phase(Phase::Usage);
-                draft.word();
-                draft.push("\"usage\"", (!is_complete(raw)).then_some(Change::Usage));
-                draft.push(":", None);
+                builder.add_phase(Phase::Usage);
+                builder.word();
+                builder.push("\"usage\"", (!is_complete(raw)).then_some(Change::by(Rule::Usage)));
+                builder.push(":", None);
                 match self.canonical {
-                    true => draft.spread(&without_zeros(raw)),
-                    false => draft.spread(raw.get()),
+                    true => builder.spread(&without_zeros(raw)),
+                    false => builder.spread(raw.get()),
                 }
             }
-            "system_fingerprint" => draft.member(key, raw, Some(Change::Fingerprint)),
-            _ => draft.member(key, raw, Some(foreign(key, raw))),
+            "system_fingerprint" => builder.member(key, raw, Some(Change::by(Rule::Fingerprint))),
+            _ => builder.member(key, raw, Some(foreign(key, raw))),
         }
     }
 }
@@ -306,9 +267,9 @@ impl Reader {
 /// Returns the change for a field that the API does not define.
 fn foreign(key: &str, raw: Raw<'_>) -> Change {
     match key {
-        _ if raw.get() == "null" => Change::Empty,
-        "stop_reason" | "matched_stop" => Change::StopDetails,
-        _ => Change::Unknown,
+        _ if raw.get() == "null" => Change::EMPTY,
+        "stop_reason" | "matched_stop" => Change::by(Rule::StopDetails),
+        _ => Change::by(Rule::UnknownField),
     }
 }
 
@@ -337,7 +298,7 @@ fn members(raw: Raw<'_>) -> Vec<(std::borrow::Cow<'_, str>, Raw<'_>)> {
     json::read::<Members<'_>>(raw.get()).map(|Members(members)| members).unwrap_or_default()
 }
 
-fn choice(raw: Raw<'_>, draft: &mut Draft) {
+fn choice(raw: Raw<'_>, builder: &mut FrameBuilder) {
     for (key, raw) in members(raw) {
         let null = raw.get() == "null";
         match key.as_ref() {
@@ -345,85 +306,89 @@ fn choice(raw: Raw<'_>, draft: &mut Draft) {
             "logprobs" if null => {}
             "finish_reason" if null => {}
             "finish_reason" => {
-                let merged = !draft.phases.is_empty();
-                draft.add_phase(Phase::Finish);
-                draft.member(&key, raw, merged.then_some(Change::FinishMerged));
+                let merged = !builder.phases.is_empty();
+                builder.add_phase(Phase::Finish);
+                builder.member(&key, raw, merged.then_some(Change::by(Rule::FinishMerged)));
             }
-            "delta" => delta(raw, draft),
-            _ => draft.member(&key, raw, Some(foreign(&key, raw))),
+            "delta" => delta(raw, builder),
+            _ => builder.member(&key, raw, Some(foreign(&key, raw))),
         }
     }
 }
 
-fn delta(raw: Raw<'_>, draft: &mut Draft) {
+fn delta(raw: Raw<'_>, builder: &mut FrameBuilder) {
     let members = members(raw);
-    draft.word();
-    draft.push("\"delta\":{", None);
+    builder.word();
+    builder.push("\"delta\":{", None);
     let has = |name: &str| members.iter().any(|(key, raw)| key == name && raw.get() != "null");
     let has_role = has("role");
     for (at, (key, raw)) in members.iter().enumerate() {
-        draft.next(at);
+        builder.next(at);
         let value = raw.get();
         match key.as_ref() {
-            "tool_calls" if value.starts_with("[{") => calls(*raw, draft),
+            "tool_calls" if value.starts_with("[{") => calls(*raw, builder),
             _ if value == "null" || value == "[]" => {
-                draft.push(format!("\"{key}\":{value}"), Some(Change::Empty));
+                builder.push(format!("\"{key}\":{value}"), Some(Change::EMPTY));
             }
             "role" => {
-                draft.add_phase(Phase::Role);
-                draft.push(format!("\"role\":{value}"), None);
+                builder.add_phase(Phase::Role);
+                builder.push(format!("\"role\":{value}"), None);
             }
             "content" if value == "\"\"" => {
-                let change = if has_role { Change::RoleContent } else { Change::Empty };
-                draft.push("\"content\":\"\"", Some(change));
+                let change = if has_role { Change::by(Rule::RoleContent) } else { Change::EMPTY };
+                builder.push("\"content\":\"\"", Some(change));
             }
             "reasoning" => {
-                draft.add_phase(Phase::Reasoning);
-                draft.push("\"reasoning\"", (!has("reasoning_content")).then_some(Change::ReasoningName));
-                draft.push(format!(":{}", short(*raw)), None);
+                builder.add_phase(Phase::Reasoning);
+                builder.push(
+                    "\"reasoning\"",
+                    (!has("reasoning_content")).then_some(Change::by(Rule::ReasoningName)),
+                );
+                builder.push(format!(":{}", short(*raw)), None);
             }
             _ => {
-                draft.add_phase(if key == "reasoning_content" { Phase::Reasoning } else { Phase::Text });
-                draft.push(format!("\"{key}\":{}", short(*raw)), None);
+                builder.add_phase(if key == "reasoning_content" { Phase::Reasoning } else { Phase::Text });
+                builder.push(format!("\"{key}\":{}", short(*raw)), None);
             }
         }
     }
-    draft.push("}", None);
+    builder.push("}", None);
 }
 
-fn calls(raw: Raw<'_>, draft: &mut Draft) {
-    draft.push("\"tool_calls\":[{", None);
+fn calls(raw: Raw<'_>, builder: &mut FrameBuilder) {
+    builder.push("\"tool_calls\":[{", None);
     let calls: Vec<Raw<'_>> = json::read(raw.get()).unwrap_or_default();
     for call in calls {
         let members = members(call);
         let starts = members.iter().any(|(key, raw)| key == "id" && raw.get() != "null");
-        draft.add_phase(if starts { Phase::Call } else { Phase::Arguments });
+        builder.add_phase(if starts { Phase::Call } else { Phase::Arguments });
         for (at, (key, raw)) in members.iter().enumerate() {
-            draft.next(at);
+            builder.next(at);
             match key.as_ref() {
-                "function" => function(*raw, starts, draft),
+                "function" => function(*raw, starts, builder),
                 "id" if starts => {
-                    let change = raw.get().starts_with("\"chatcmpl-tool-").then_some(Change::ToolId);
-                    draft.push(format!("\"id\":{}", short(*raw)), change);
+                    let change =
+                        raw.get().starts_with("\"chatcmpl-tool-").then_some(Change::by(Rule::ToolId));
+                    builder.push(format!("\"id\":{}", short(*raw)), change);
                 }
                 "id" | "type" if !starts => {
-                    draft.push(format!("\"{key}\":{}", short(*raw)), Some(Change::ToolRepeat));
+                    builder.push(format!("\"{key}\":{}", short(*raw)), Some(Change::by(Rule::ToolRepeat)));
                 }
-                _ => draft.push(format!("\"{key}\":{}", short(*raw)), None),
+                _ => builder.push(format!("\"{key}\":{}", short(*raw)), None),
             }
         }
     }
-    draft.push("}]", None);
+    builder.push("}]", None);
 }
 
-fn function(raw: Raw<'_>, starts: bool, draft: &mut Draft) {
-    draft.push("\"function\":{", None);
+fn function(raw: Raw<'_>, starts: bool, builder: &mut FrameBuilder) {
+    builder.push("\"function\":{", None);
     for (at, (key, raw)) in members(raw).iter().enumerate() {
-        draft.next(at);
-        let repeated = (key == "name" && !starts).then_some(Change::ToolRepeat);
-        draft.push(format!("\"{key}\":{}", short(*raw)), repeated);
+        builder.next(at);
+        let repeated = (key == "name" && !starts).then_some(Change::by(Rule::ToolRepeat));
+        builder.push(format!("\"{key}\":{}", short(*raw)), repeated);
     }
-    draft.push("}", None);
+    builder.push("}", None);
 }
 
 /// Returns the JSON of a value; shortens a string of more than 26 characters in the middle.
@@ -453,7 +418,7 @@ mod tests {
             for piece in word {
                 text.push_str(&piece.text);
                 if let Some(change) = piece.change {
-                    text.push_str(&format!("<{change:?}>"));
+                    text.push_str(&format!("<{}>", change.rule()));
                 }
             }
         }
@@ -465,23 +430,23 @@ mod tests {
         for (data, expected) in [
             (
                 r#"{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"reasoning":"We"},"logprobs":null,"finish_reason":null,"token_ids":null}]}"#,
-                r#"{… "id":"chatcmpl-1", "delta":{"reasoning"<ReasoningName>:"We"}, "token_ids":null<Empty>}"#,
+                r#"{… "id":"chatcmpl-1", "delta":{"reasoning"<reasoning_name>:"We"}, "token_ids":null<null_fields>}"#,
             ),
             (
                 r#"{"id":"d3b4","choices":[{"delta":{"reasoning_content":null,"role":"assistant","content":""}}]}"#,
-                r#"{… "id":"d3b4"<Id>, "delta":{"reasoning_content":null<Empty>, "role":"assistant", "content":""<RoleContent>}}"#,
+                r#"{… "id":"d3b4"<id>, "delta":{"reasoning_content":null<null_fields>, "role":"assistant", "content":""<role_content>}}"#,
             ),
             (
                 r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#,
-                r#"{… "delta":{"content":"a"}, "finish_reason":"stop"<FinishMerged>}"#,
+                r#"{… "delta":{"content":"a"}, "finish_reason":"stop"<finish_merged>}"#,
             ),
             (
                 r#"{"choices":[{"delta":{"tool_calls":[{"id":null,"index":0,"function":{"name":null,"arguments":"{"}}]}}]}"#,
-                r#"{… "delta":{"tool_calls":[{"id":null<ToolRepeat>, "index":0, "function":{"name":null<ToolRepeat>, "arguments":"{"}}]}}"#,
+                r#"{… "delta":{"tool_calls":[{"id":null<tool_repeat>, "index":0, "function":{"name":null<tool_repeat>, "arguments":"{"}}]}}"#,
             ),
             (
                 r#"{"choices":[],"usage":{"prompt_tokens":1,"total_tokens":2},"system_fingerprint":"vllm-0.1.dev1+gc06ff9ec0-tp2"}"#,
-                r#"{… "usage"<Usage>:{"prompt_tokens":1, "total_tokens":2}, "system_fingerprint":"vllm-0.1.dev1+gc0…-tp2"<Fingerprint>}"#,
+                r#"{… "usage"<usage>:{"prompt_tokens":1, "total_tokens":2}, "system_fingerprint":"vllm-0.1.dev1+gc0…-tp2"<fingerprint>}"#,
             ),
             ("[DONE]", "[DONE]"),
         ] {

@@ -4,7 +4,8 @@
 //! repairs anything; a file that was cut or edited by hand would be compared with something that no server sent.
 
 use super::field::{self, Field};
-use crate::wire::sse::{Framer, FramerOutput};
+use crate::visible::{cut, tail};
+use crate::wire::sse::{Frame, Framer, FramerOutput, lines};
 use serde::de::IgnoredAny;
 
 /// Fields that a line of an event stream may have.
@@ -113,49 +114,27 @@ fn events(text: &str, is_reset: bool, limit: usize) -> Result<Vec<Event>, Mistak
     let mut events = Vec::new();
     // Line in which the current event's data begins.
     let mut start = None;
-    for (at, line) in lines(text).enumerate() {
-        let number = at + 1;
-        check(line.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']), number, is_reset)?;
-        if line.starts_with("data") {
+    let read = |output: FramerOutput<'_>, start: &mut Option<usize>, line: usize, is_cut: bool| match output {
+        FramerOutput::Frame(frame) => event(frame, start.take().unwrap_or(line), is_cut).map(Some),
+        FramerOutput::Comment => Ok(None),
+        FramerOutput::TooLarge => {
+            Err(Mistake { line, why: format!("the event is larger than {limit} bytes") })
+        }
+    };
+    for (line, number) in lines(text.as_bytes()).zip(1..) {
+        let words = std::str::from_utf8(line).unwrap_or_default();
+        check(words.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']), number, is_reset)?;
+        if words.starts_with("data") {
             start.get_or_insert(number);
         }
-        let mut found = Vec::new();
-        framer.push(line.as_bytes(), |output| found.push(Framed::of(output)));
-        for framed in found {
-            match framed {
-                Framed::Event { name, data } => {
-                    events.push(event(&name, &data, start.take().unwrap_or(number), false)?);
-                }
-                Framed::Comment => {}
-                Framed::TooLarge => {
-                    let why = format!("the event is larger than {limit} bytes");
-                    return Err(Mistake { line: number, why });
-                }
-            }
-        }
+        let mut found = Ok(None);
+        framer.push(line, |output| found = read(output, &mut start, number, false));
+        events.extend(found?);
     }
-    let mut last = None;
-    framer.finish(|_| true, |output| last = Some(Framed::of(output)));
-    if let Some(Framed::Event { name, data }) = last {
-        events.push(event(&name, &data, start.unwrap_or(1), is_reset)?);
-    }
+    let mut last = Ok(None);
+    framer.finish(|_| true, |output| last = read(output, &mut start, 1, is_reset));
+    events.extend(last?);
     Ok(events)
-}
-
-/// Splits a text into lines with their ends: LF, CR LF or CR.
-fn lines(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let end = rest.find(['\r', '\n']).map_or(rest.len(), |at| {
-            at + if rest.get(at..).is_some_and(|end| end.starts_with("\r\n")) { 2 } else { 1 }
-        });
-        let (line, after) = rest.split_at(end);
-        rest = after;
-        Some(line)
-    })
 }
 
 /// Refuses a line that is no field of an event. Clients skip such a line, so a slip of an editor would go unnoticed.
@@ -165,42 +144,16 @@ fn check(line: &str, number: usize, is_reset: bool) -> Result<(), Mistake> {
         return Ok(());
     }
     let why = format!(
-        "{} is no line of an event stream; it must begin with data:, event:, id: or retry:",
-        cut(line)
+        "{:?} is no line of an event stream; it must begin with data:, event:, id: or retry:",
+        cut(line, QUOTED)
     );
     Err(Mistake { line: number, why })
 }
 
-fn cut(text: &str) -> String {
-    let mut letters = text.chars();
-    let mut short: String = letters.by_ref().take(QUOTED).collect();
-    if letters.next().is_some() {
-        short.push('…');
-    }
-    format!("{short:?}")
-}
-
-/// Result of the framer, owned.
-enum Framed {
-    Event { name: String, data: String },
-    Comment,
-    TooLarge,
-}
-
-impl Framed {
-    fn of(output: FramerOutput<'_>) -> Self {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match output {
-            FramerOutput::Frame(frame) => Self::Event { name: text(frame.name), data: text(frame.data) },
-            FramerOutput::Comment => Self::Comment,
-            FramerOutput::TooLarge => Self::TooLarge,
-        }
-    }
-}
-
-fn event(name: &str, data: &str, line: usize, is_cut: bool) -> Result<Event, Mistake> {
-    let name = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
-    let data = if data.trim() == "[DONE]" { Data::Done } else { json(data, line, is_cut)? };
+fn event(frame: Frame<'_>, line: usize, is_cut: bool) -> Result<Event, Mistake> {
+    let [name, data] = [frame.name, frame.data].map(String::from_utf8_lossy);
+    let name = Some(name.into_owned()).filter(|name| !name.is_empty());
+    let data = if data.trim() == "[DONE]" { Data::Done } else { json(&data, line, is_cut)? };
     Ok(Event { name, data })
 }
 
@@ -222,18 +175,13 @@ fn not_json(text: &str, line: usize) -> Mistake {
     let why = if text.trim().is_empty() {
         "it must be JSON, and is empty".to_owned()
     } else if error.is_eof() {
-        format!("the JSON ends in the middle, so it was cut: {}", end(text))
+        let last = tail(text, QUOTED);
+        let mark = if last.len() < text.len() { "…" } else { "" };
+        format!("the JSON ends in the middle, so it was cut: {mark}{last:?}")
     } else {
-        format!("it is not JSON ({error}): {}", cut(text))
+        format!("it is not JSON ({error}): {:?}", cut(text, QUOTED))
     };
     Mistake { line, why }
-}
-
-/// Returns the last characters of a text, quoted.
-fn end(text: &str) -> String {
-    let count = text.chars().count();
-    let last: String = text.chars().skip(count.saturating_sub(QUOTED)).collect();
-    if count > QUOTED { format!("…{last:?}") } else { format!("{last:?}") }
 }
 
 /// Returns the events of an answer with these data.

@@ -1,6 +1,6 @@
 //! Fields of a JSON value, each with path, type and value.
 //!
-//! Takes: the data of an event. Gives: [`Field`]s, containers included. `explain` has a reader of its own, which
+//! Takes: the data of an event. Gives: [`Field`]s, containers included. `explain` has its own reader, which
 //! leaves out what does not matter there: an empty `delta`, empty `choices`, lists without objects.
 
 use crate::json::{self, Members, Raw, Text, compacted, integer};
@@ -18,7 +18,7 @@ pub(super) enum Kind {
     Boolean,
     Number,
     String,
-    /// List without elements. It is a type of its own: engines write `tool_calls: []` where others write nothing.
+    /// List without elements. It is a separate type: engines write `tool_calls: []` where others write nothing.
     EmptyList,
     List,
     Object,

@@ -7,41 +7,44 @@ use super::answer::{Answer, Data, Event};
 use super::field::Kind;
 use super::run::{Run, Shape, part};
 use super::stable;
+use crate::named::named;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Kind of a difference in shape. The JSON output contains its name in snake case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Difference {
-    /// The HTTP status.
-    Status,
-    /// The header `content-type`.
-    ContentType,
-    /// The form of the body: events, JSON or text.
-    Body,
-    /// The end of the connection.
-    End,
-    /// The name of events, or whether they have one.
-    EventName,
-    /// The order of events.
-    Order,
-    /// Events that only one side has.
-    Frames,
-    /// Parts that are in one event on one side, and in several on the other.
-    Together,
-    /// A value under another name.
-    Name,
-    /// A field that is missing on one side.
-    Field,
-    /// A field that is null on one side and missing on the other.
-    Null,
-    /// The type of a field.
-    Type,
-    /// A value out of a fixed list, such as `finish_reason`.
-    Value,
-    /// A value such as an id that changes within an answer on one side.
-    Changes,
+named! {
+    /// Kind of a difference in shape. The JSON output contains its name in snake case.
+    #[derive(Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Difference {
+        /// The HTTP status.
+        Status = "status",
+        /// The header `content-type`.
+        ContentType = "content type",
+        /// The form of the body: events, JSON or text.
+        Body = "body",
+        /// The end of the connection.
+        End = "end",
+        /// The name of events, or whether they have one.
+        EventName = "event name",
+        /// The order of events.
+        Order = "order",
+        /// Events that only one side has.
+        Frames = "frames",
+        /// Parts that are in one event on one side, and in several on the other.
+        Together = "split",
+        /// A value under another name.
+        Name = "name",
+        /// A field that is missing on one side.
+        Field = "field",
+        /// A field that is null on one side and missing on the other.
+        Null = "null",
+        /// The type of a field.
+        Type = "type",
+        /// A value out of a fixed list, such as `finish_reason`.
+        Value = "value",
+        /// A value such as an id that changes within an answer on one side.
+        Changes = "changes",
+    }
 }
 
 /// Events of one side that a difference concerns.

@@ -8,7 +8,7 @@ use super::answer::{Data, Event};
 use super::field::Field;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Largest number of runs of an answer. Events behind the last of them join an earlier run of their form.
+/// Largest number of runs of an answer. Events after the last of them join an earlier run of their form.
 const LIMIT: usize = 1000;
 /// Names of the fields of a choice that say something, and what it is called here.
 const CHOICE: [(&str, &str); 7] = [
@@ -121,7 +121,7 @@ fn is_there(field: &Field) -> bool {
     field.is_said() || matches!(field.path.as_str(), "usage" | "error") && field.value.is_empty()
 }
 
-/// Returns the part of an event to which a field in this place belongs; `None` if it is no part of its own.
+/// Returns the part of an event to which a field in this place belongs; `None` if it is no separate part.
 pub(super) fn part(place: &str) -> Option<String> {
     let within =
         |name: &str| place.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
@@ -151,7 +151,7 @@ pub(super) struct Run {
 }
 
 /// Returns the runs of an answer, in order. Events of several choices come in turns that no client relies on: each
-/// choice has runs of its own, one choice after the other, and last what belongs to no choice.
+/// choice has its own runs, one choice after the other, and last what belongs to no choice.
 pub(super) fn runs(events: &[Event]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     // Last run of each choice; of the only choice and of the rest if there are no others.

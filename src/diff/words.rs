@@ -6,41 +6,29 @@
 use super::answer::{Data, Event};
 use super::field::{Field, Kind, name};
 use super::finding::is_fixed;
+use crate::named::named;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Kind of words. The JSON output contains its name in snake case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Topic {
-    /// Text of the answer, of its reasoning or of an error.
-    Text,
-    /// Names and arguments of calls.
-    Calls,
-    /// Ids.
-    Ids,
-    /// Times.
-    Times,
-    /// Counts of tokens, and numbers that count events.
-    Counts,
-    /// Names of models and builds.
-    Model,
-    /// Other values.
-    Other,
-}
-
-impl Topic {
-    /// Returns the topic as a word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Calls => "calls",
-            Self::Ids => "ids",
-            Self::Times => "times",
-            Self::Counts => "counts",
-            Self::Model => "model",
-            Self::Other => "other values",
-        }
+named! {
+    /// Kind of words. The JSON output contains its name in snake case.
+    #[derive(Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Topic {
+        /// Text of the answer, of its reasoning or of an error.
+        Text = "text",
+        /// Names and arguments of calls.
+        Calls = "calls",
+        /// Ids.
+        Ids = "ids",
+        /// Times.
+        Times = "times",
+        /// Counts of tokens, and numbers that count events.
+        Counts = "counts",
+        /// Names of models and builds.
+        Model = "model",
+        /// Other values.
+        Other = "other values",
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Takes: settings and a label selector. Gives: answers within bounds. Never: interprets an object.
 
-use super::slices::{Broken, Version};
+use super::slices::{Broken, SliceVersion};
 use crate::config::DiscoveryFile;
 use crate::error::innermost_cause;
 use crate::tls::{client_config, roots, trusting_nobody};
@@ -29,14 +29,14 @@ const LONGEST: usize = 64 << 20;
 const CREDENTIAL: u64 = 64 << 10;
 
 /// Client of the API for one namespace and selector.
-pub(super) struct Api {
+pub(super) struct ApiServer {
     client: reqwest::Client,
     /// URL of the slices, with the selector as its only parameter.
     url: String,
     token: Option<String>,
 }
 
-impl Api {
+impl ApiServer {
     /// Reads the credentials, which Kubernetes replaces from time to time, and creates a client.
     pub(super) fn new(settings: &DiscoveryFile, selector: &str) -> Result<Self, Broken> {
         let api = settings.api().ok_or_else(|| {
@@ -99,7 +99,7 @@ impl Api {
     }
 
     /// Begins a watch at a version.
-    pub(super) async fn watch(&self, from: &Version) -> Result<Watch, Broken> {
+    pub(super) async fn watch(&self, from: &SliceVersion) -> Result<Watch, Broken> {
         let seconds = WATCH.as_secs();
         let version = &from.resource_version;
         let url = format!(

@@ -8,7 +8,7 @@ mod slices;
 
 use crate::config::{Config, DiscoveryFile, Pod, Pods};
 use crate::telemetry::{DiscoveryMetrics, Metrics};
-use api::Api;
+use api::ApiServer;
 use slices::{Broken, MOST, Slices};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,27 +44,27 @@ impl Discovery {
     /// Watches the selectors of this configuration from now on, and no others. A selector of which nothing has changed
     /// keeps its watch and its pods.
     pub fn follow(&mut self, config: &Config, metrics: &Metrics) {
-        let wanted: Vec<&str> = config.selectors().collect();
+        let selectors: Vec<&str> = config.selectors().collect();
         self.running.retain(|selector, (settings, task)| {
-            let stays = wanted.contains(&selector.as_str()) && *settings == config.discovery;
+            let stays = selectors.contains(&selector.as_str()) && *settings == config.file.discovery;
             if !stays {
                 task.abort();
             }
             stays
         });
         self.known.send_if_modified(|known| {
-            known.retain(|selector, _| wanted.contains(&selector.as_str()));
+            known.retain(|selector, _| selectors.contains(&selector.as_str()));
             false
         });
-        for selector in wanted {
+        for selector in selectors {
             if self.running.contains_key(selector) {
                 continue;
             }
-            let (settings, figures) = (config.discovery.clone(), metrics.discovery(selector));
+            let (settings, figures) = (config.file.discovery.clone(), metrics.discovery(selector));
             let watch =
                 Selector { selector: selector.to_owned(), settings, figures, known: self.known.clone() };
             let task = self.tasks.spawn(watch.tend());
-            self.running.insert(selector.to_owned(), (config.discovery.clone(), task));
+            self.running.insert(selector.to_owned(), (config.file.discovery.clone(), task));
         }
     }
 
@@ -121,10 +121,10 @@ impl Selector {
     }
 
     /// Returns a client of the API with the token as it is now: tokens expire and are replaced.
-    async fn api(&self) -> Result<Api, Broken> {
+    async fn api(&self) -> Result<ApiServer, Broken> {
         let (settings, selector) = (self.settings.clone(), self.selector.clone());
         // Files are read, which may take long.
-        let api = tokio::task::spawn_blocking(move || Api::new(&settings, &selector)).await;
+        let api = tokio::task::spawn_blocking(move || ApiServer::new(&settings, &selector)).await;
         api.map_err(|error| Broken::Error(error.to_string()))?
     }
 

@@ -20,13 +20,13 @@ pub(super) struct Slices(BTreeMap<String, Slice>);
 /// Version of the slices, from which a watch goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Version {
+pub(super) struct SliceVersion {
     pub(super) resource_version: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct List {
-    metadata: Version,
+struct SliceList {
+    metadata: SliceVersion,
     /// Null if there are none.
     items: Option<Vec<Slice>>,
 }
@@ -50,7 +50,7 @@ struct Port {
 struct Metadata {
     name: String,
     #[serde(flatten)]
-    version: Version,
+    version: SliceVersion,
 }
 
 #[derive(Debug, Deserialize)]
@@ -58,7 +58,7 @@ struct Metadata {
 struct Endpoint {
     addresses: Vec<String>,
     conditions: Option<Conditions>,
-    target_ref: Option<Target>,
+    target_ref: Option<TargetRef>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,13 +68,13 @@ struct Conditions {
 }
 
 #[derive(Debug, Deserialize)]
-struct Target {
+struct TargetRef {
     name: Option<String>,
 }
 
 /// Line of a watch.
 #[derive(Debug, Deserialize)]
-struct Event<'a> {
+struct SliceEvent<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
     #[serde(borrow)]
@@ -84,14 +84,14 @@ struct Event<'a> {
 /// Object of a bookmark, which only tells how far a watch has come.
 #[derive(Debug, Deserialize)]
 struct Bookmark {
-    metadata: Version,
+    metadata: SliceVersion,
 }
 
 /// Object of an error in a watch.
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 #[derive(Default)]
-struct Status {
+struct WatchStatus {
     code: u16,
     message: String,
 }
@@ -107,19 +107,19 @@ pub(super) enum Broken {
 
 impl Slices {
     /// Reads a list. Returns its slices, and the version that a watch begins at.
-    pub(super) fn read(json: &[u8]) -> Result<(Self, Version), Broken> {
-        let list: List = serde_json::from_slice(json).map_err(unreadable)?;
+    pub(super) fn read(json: &[u8]) -> Result<(Self, SliceVersion), Broken> {
+        let list: SliceList = serde_json::from_slice(json).map_err(unreadable)?;
         let slices = list.items.into_iter().flatten();
         Ok((Self(slices.map(|slice| (slice.metadata.name.clone(), slice)).collect()), list.metadata))
     }
 
     /// Applies a line of a watch, and moves `version` on.
-    pub(super) fn apply(&mut self, line: &[u8], version: &mut Version) -> Result<(), Broken> {
-        let event: Event<'_> = serde_json::from_slice(line).map_err(unreadable)?;
+    pub(super) fn apply(&mut self, line: &[u8], version: &mut SliceVersion) -> Result<(), Broken> {
+        let event: SliceEvent<'_> = serde_json::from_slice(line).map_err(unreadable)?;
         let object = event.object.get();
         match event.kind {
             "ERROR" => {
-                let status: Status = serde_json::from_str(object).unwrap_or_default();
+                let status: WatchStatus = serde_json::from_str(object).unwrap_or_default();
                 const GONE: u16 = 410;
                 return Err(match status.code {
                     GONE => Broken::Expired,
@@ -140,7 +140,7 @@ impl Slices {
     }
 
     /// Returns the ready pods in the order of their names, at most [`MOST`]. A pod with addresses of both families is
-    /// asked by that of IPv4; an endpoint without a pod is named after its address.
+    /// reached by that of IPv4; an endpoint without a pod is named after its address.
     pub(super) fn pods(&self) -> Vec<Pod> {
         let mut pods = BTreeMap::new();
         for slice in self.0.values() {
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_watch_changes_what_was_listed() {
-        let (mut slices, mut version) = (Slices::default(), Version::default());
+        let (mut slices, mut version) = (Slices::default(), SliceVersion::default());
         let mut apply = |slices: &mut Slices, kind: &str, object: &str| {
             let line = format!("{{\"type\":\"{kind}\",\"object\":{object}}}");
             slices.apply(line.as_bytes(), &mut version).map(|()| version.resource_version.clone())

@@ -1,7 +1,7 @@
 //! Chat answer, read as a client reads it: the pieces of a stream put together, or the one object.
 
 use crate::conform::{Answer, Frame};
-use crate::tree::Value;
+use crate::tree::{Value, View, read};
 use std::collections::BTreeSet;
 
 /// Names under which reasoning comes.
@@ -25,7 +25,7 @@ pub(super) struct Call {
 impl Call {
     /// Returns true if the arguments are one JSON object.
     pub(super) fn is_complete(&self) -> bool {
-        Value::read(&self.arguments).is_object()
+        read(&self.arguments).is_object()
     }
 }
 
@@ -60,8 +60,8 @@ impl Chat {
     }
 
     fn read(&mut self, json: &Value, key: &str, raw: &str, index: u64) {
-        let choices = json.member("choices").as_list().unwrap_or_default();
-        let is_one = |choice: &&Value| choice.member("index").as_whole().unwrap_or(0) == index;
+        let choices = json.list("/choices");
+        let is_one = |choice: &&Value| choice.member("index").as_u64().unwrap_or(0) == index;
         for choice in choices.iter().filter(is_one) {
             self.take(choice, choice.member(key), key == "delta", raw);
         }
@@ -70,7 +70,7 @@ impl Chat {
     fn take(&mut self, choice: &Value, part: &Value, streams: bool, raw: &str) {
         let mut says = false;
         for name in REASONING {
-            let text = part.member(name).as_text().unwrap_or("");
+            let text = part.member(name).as_str().unwrap_or("");
             if !text.is_empty() {
                 // Both names have the same text where both are there.
                 if !says {
@@ -81,15 +81,15 @@ impl Chat {
                 says = true;
             }
         }
-        if let Some(text) = part.member("content").as_text().filter(|text| !text.is_empty()) {
+        if let Some(text) = part.member("content").as_str().filter(|text| !text.is_empty()) {
             self.content.push_str(text);
             keep(&mut self.content_raw, raw);
             says = true;
         }
-        for call in part.member("tool_calls").as_list().unwrap_or_default() {
+        for call in part.list("/tool_calls") {
             says |= self.call(call, raw, streams);
         }
-        if let Some(finish) = choice.member("finish_reason").as_text() {
+        if let Some(finish) = choice.member("finish_reason").as_str() {
             self.finishes.push((finish.to_owned(), raw.to_owned()));
             if says && streams {
                 keep(self.merged.get_or_insert_default(), raw);
@@ -99,12 +99,10 @@ impl Chat {
 
     /// Takes a piece of a call, or a whole one. Returns true if it says something.
     fn call(&mut self, piece: &Value, raw: &str, streams: bool) -> bool {
-        let index = piece.member("index").as_whole();
-        let function = piece.member("function");
-        let text = |value: &Value| value.as_text().unwrap_or("").to_owned();
-        let (id, name) = (text(piece.member("id")), text(function.member("name")));
-        let arguments = text(function.member("arguments"));
-        // A piece without an index goes on with the last call, unless it has an id of its own.
+        let index = piece.member("index").as_u64();
+        let (id, name) = (piece.text("/id"), piece.text("/function/name"));
+        let arguments = piece.text("/function/arguments");
+        // A piece without an index goes on with the last call, unless it has its own id.
         let known = self.calls.iter_mut().rev().find(|call| match index {
             Some(_) => call.index == index,
             None => id.is_empty() || call.id == id,
@@ -120,12 +118,12 @@ impl Chat {
         call.names += usize::from(!name.is_empty());
         call.pieces += usize::from(!arguments.is_empty());
         if call.id.is_empty() {
-            call.id.clone_from(&id);
+            id.clone_into(&mut call.id);
         }
         if call.name.is_empty() {
-            call.name.clone_from(&name);
+            name.clone_into(&mut call.name);
         }
-        call.arguments.push_str(&arguments);
+        call.arguments.push_str(arguments);
         raw.clone_into(&mut call.raw);
         !(id.is_empty() && name.is_empty() && arguments.is_empty())
     }
@@ -135,7 +133,7 @@ impl Chat {
         self.finishes.last().map_or("", |(finish, _)| finish)
     }
 
-    /// Returns true if the answer was cut by its limit, so that what is missing may only have had no room.
+    /// Returns true if the answer was cut by its limit, so that the missing part may only have had no room.
     pub(super) fn is_cut(&self) -> bool {
         self.finish() == "length"
     }

@@ -8,6 +8,7 @@
 mod chat;
 mod check;
 mod cut;
+mod outcome;
 mod probe;
 mod question;
 mod run;
@@ -15,7 +16,8 @@ mod seen;
 mod server;
 mod stanza;
 
-pub use check::{Check, Finding, Found, Outcome, Remedy, Setting, Severity, Table, Topic};
+pub use check::{Check, Finding, Topic};
+pub use outcome::{Found, Outcome, Remedy, Setting, Severity, Table};
 pub use probe::checks;
 pub use question::{Question, prompt_tokens, requests, tokens};
 pub use run::{Limits, Report, own_requests, run};

@@ -68,7 +68,7 @@ pub fn own_requests() -> u16 {
 /// Report of a run, as far as it has come.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Root of the API that was asked.
+    /// Root of the API that was tested.
     pub url: String,
     /// Everything that was seen.
     pub(super) seen: Seen,
@@ -95,7 +95,7 @@ impl Report {
         &self.seen.server
     }
 
-    /// Returns the model that was asked.
+    /// Returns the model that was tested.
     pub fn model(&self) -> &str {
         &self.seen.model
     }
@@ -138,7 +138,7 @@ impl Report {
 }
 
 /// Asks all questions, and fills the report as the answers come. Without a model, the first that the server lists is
-/// asked.
+/// tested.
 ///
 /// # Errors
 /// Fails if the server does not answer the first question.
@@ -159,7 +159,7 @@ pub async fn run(
     };
     let mut run = Run { sender, limits, report, progress };
     // The connection is watched beside the questions, which take longer.
-    let ended = timeout(limits.total, try_join(watched, run.ask_all(model))).await;
+    let ended = timeout(limits.total, try_join(watched, run.send_all(model))).await;
     match ended {
         Ok(Ok((idle, ()))) => {
             run.report.seen.idle = idle;
@@ -184,7 +184,7 @@ struct Run<'r, P> {
 }
 
 impl<P: FnMut(&str)> Run<'_, P> {
-    async fn ask_all(&mut self, model: Option<&str>) -> Result<(), Failure> {
+    async fn send_all(&mut self, model: Option<&str>) -> Result<(), Failure> {
         let quick = self.sender.with_bounds(self.limits.quick());
         let server_header = self.first(&quick, model).await?;
         if self.is_locked(Question::Models) {
@@ -192,12 +192,12 @@ impl<P: FnMut(&str)> Run<'_, P> {
         }
         (self.progress)("what the server is");
         let mut routes = Routes::new(&quick);
-        // A gateway may not answer such routes at all. What was found out until then stays.
+        // A gateway may not answer such routes at all. The facts found until then stay.
         let _ = routes.identify(&mut self.report.seen.server, server_header.as_deref()).await;
         let mut silent = 0;
         let mut busy = usize::from(self.report.seen.busy(Question::Models).is_some());
         for question in Question::ALL.into_iter().skip(1) {
-            silent = if self.ask(question).await { 0 } else { silent + 1 };
+            silent = if self.send_one(question).await { 0 } else { silent + 1 };
             if question == Question::Stream && self.is_pointless().await? {
                 return Ok(());
             }
@@ -232,10 +232,10 @@ impl<P: FnMut(&str)> Run<'_, P> {
         Ok(self.is_locked(Question::Stream))
     }
 
-    /// Asks for the list of models and decides which model is asked. Returns the `server` header.
+    /// Requests the list of models and decides which model is tested. Returns the `server` header.
     async fn first(&mut self, quick: &Sender, model: Option<&str>) -> Result<Option<String>, Failure> {
         (self.progress)(Question::Models.name());
-        let exchange = quick.send(Question::Models.request("")).await?;
+        let exchange = quick.send(Question::Models.for_model("")).await?;
         let header = exchange.headers.get(http::header::SERVER);
         let header = header.and_then(|value| value.to_str().ok()).map(str::to_owned);
         self.report.seen.server.take_models(&exchange.body);
@@ -258,7 +258,7 @@ impl<P: FnMut(&str)> Run<'_, P> {
     }
 
     /// Asks a question. Returns true if the server has said something.
-    async fn ask(&mut self, question: Question) -> bool {
+    async fn send_one(&mut self, question: Question) -> bool {
         (self.progress)(question.name());
         match question {
             Question::Eight => self.eight().await,
@@ -273,7 +273,7 @@ impl<P: FnMut(&str)> Run<'_, P> {
     }
 
     async fn send(&self, question: Question, bounds: Bounds) -> Result<Exchange, Failure> {
-        self.sender.with_bounds(bounds).send(question.request(&self.report.seen.model)).await
+        self.sender.with_bounds(bounds).send(question.for_model(&self.report.seen.model)).await
     }
 
     async fn eight(&mut self) -> bool {

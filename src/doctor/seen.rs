@@ -2,20 +2,11 @@
 
 use super::chat::error;
 use super::cut::Cut;
+use super::outcome::{Judged, Outcome};
 use super::question::Question;
 use super::server::Server;
 use crate::conform::Answer;
 use crate::exchange::{Ended, Failure, Idle};
-
-/// Reason why the answers do not show something.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NotSeen(pub(super) String);
-
-impl NotSeen {
-    pub(super) fn because(why: impl Into<String>) -> Self {
-        Self(why.into())
-    }
-}
 
 /// Statuses of a server that is busy, or of a gateway whose server is: they say nothing about the request.
 const UNAVAILABLE: [u16; 4] = [429, 502, 503, 504];
@@ -37,7 +28,7 @@ impl Seen {
 
     /// Takes the answer to a question as a hint what the server is.
     pub(super) fn take_hint(&mut self, question: Question) {
-        let answer = self.answers.iter().find(|(asked, _)| *asked == question);
+        let answer = self.answers.iter().find(|(sent, _)| *sent == question);
         if let Some((_, Ok(answer))) = answer {
             self.server.take_answer(answer);
         }
@@ -63,12 +54,12 @@ impl Seen {
 
     /// Returns true if the question was asked, whatever came of it.
     pub(super) fn has(&self, question: Question) -> bool {
-        self.answers.iter().any(|(asked, _)| *asked == question)
+        self.answers.iter().any(|(sent, _)| *sent == question)
     }
 
     /// Returns the answers to a question that is asked several times at once.
     pub(super) fn all(&self, question: Question) -> impl Iterator<Item = &Result<Answer, Failure>> {
-        self.answers.iter().filter(move |(asked, _)| *asked == question).map(|(_, answer)| answer)
+        self.answers.iter().filter(move |(sent, _)| *sent == question).map(|(_, answer)| answer)
     }
 
     /// Returns the failure of a question that got no answer.
@@ -77,13 +68,15 @@ impl Seen {
     }
 
     /// Returns the answer to a question, of any status that says something about the request, cut or not.
-    pub(super) fn any(&self, question: Question) -> Result<&Answer, NotSeen> {
+    pub(super) fn any(&self, question: Question) -> Judged<&Answer> {
         match self.all(question).next() {
-            None => Err(NotSeen::because("it was not asked")),
-            Some(Err(failure)) => Err(NotSeen::because(&failure.why)),
-            Some(Ok(answer)) if UNAVAILABLE.contains(&answer.status) => {
-                Err(NotSeen(format!("{} was answered with status {}", question.name(), answer.status)))
-            }
+            None => Err(Outcome::not_seen("it was not asked")),
+            Some(Err(failure)) => Err(Outcome::not_seen(&failure.why)),
+            Some(Ok(answer)) if UNAVAILABLE.contains(&answer.status) => Err(Outcome::not_seen(format!(
+                "{} was answered with status {}",
+                question.name(),
+                answer.status
+            ))),
             Some(Ok(answer)) => Ok(answer),
         }
     }
@@ -101,15 +94,17 @@ impl Seen {
     }
 
     /// Returns the answer to a question, if it is a complete success.
-    pub(super) fn good(&self, question: Question) -> Result<&Answer, NotSeen> {
+    pub(super) fn good(&self, question: Question) -> Judged<&Answer> {
         let answer = self.any(question)?;
         match (answer.status, answer.ended) {
             (200, Ended::Clean) if error(answer).is_some() => {
-                Err(NotSeen(format!("{} ended with an error", question.name())))
+                Err(Outcome::not_seen(format!("{} ended with an error", question.name())))
             }
             (200, Ended::Clean) => Ok(answer),
-            (200, ended) => Err(NotSeen::because(ended.words())),
-            (status, _) => Err(NotSeen(format!("{} was answered with status {status}", question.name()))),
+            (200, ended) => Err(Outcome::not_seen(ended.words())),
+            (status, _) => {
+                Err(Outcome::not_seen(format!("{} was answered with status {status}", question.name())))
+            }
         }
     }
 }

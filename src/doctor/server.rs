@@ -3,11 +3,13 @@
 //! Takes: a sender, and the list of models. Gives: a [`Server`]. Never: makes an engine generate.
 
 use crate::conform::{Answer, Frame};
+use crate::engine::rule::rules_for;
 use crate::engine::{
-    ENGINES, Engine, EngineLoad, Flags, Front, Identity, Parsers, RouteAnswer, named, of_answer, recognised,
+    DetectedParsers, ENGINES, Engine, EngineIdentity, EngineLoad, Flags, Front, RouteAnswer, named,
+    of_answer, recognised,
 };
 use crate::exchange::{Ended, Exchange, Failure, Request, Sender};
-use crate::upstream::models::{self, Model};
+use crate::upstream::models::{self, ListedModel};
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,13 +18,13 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, Default)]
 pub struct Server {
     /// Engine, version and front end; `None`: it is none that samewire knows, or it does not say so.
-    pub identity: Option<Identity>,
+    pub identity: Option<EngineIdentity>,
     /// Routes and marks that show it.
     pub evidence: Vec<String>,
     /// Parsers that the engine runs; `None`: it does not say so.
-    pub parsers: Option<Parsers>,
+    pub parsers: Option<DetectedParsers>,
     /// Models that it lists, but for those without a name.
-    pub models: Vec<Model>,
+    pub models: Vec<ListedModel>,
     /// True if it lists models, and none of them has a name.
     pub(super) is_nameless: bool,
     /// Route that other versions or front ends of the engine have, and this server has not.
@@ -51,8 +53,8 @@ impl Server {
 
     /// Returns true if samewire changes requests for this engine and version by this rule.
     pub(super) fn has_rule(&self, name: &str) -> bool {
-        let identity = self.identity.or_else(|| named("auto").map(Identity::from));
-        identity.is_some_and(|identity| identity.requests().any(|rule| rule.name == name))
+        let identity = self.identity.or_else(|| named("auto").map(EngineIdentity::from));
+        identity.is_some_and(|identity| rules_for(&identity).any(|rule| rule.name == name))
     }
 
     /// Returns the flags with which the engine tells more.
@@ -61,7 +63,7 @@ impl Server {
     }
 
     /// Returns the listed model of this name.
-    pub fn model(&self, name: &str) -> Option<&Model> {
+    pub fn model(&self, name: &str) -> Option<&ListedModel> {
         self.models.iter().find(|model| model.id == name)
     }
 
@@ -89,7 +91,7 @@ impl Server {
         let has_chunks = answer.chunks().any(|chunk| chunk.choice().is_some());
         match self.possible_front.take_if(|_| has_chunks) {
             Some(front) if leaves_out_nulls(answer) => {
-                self.identity = self.identity.map(|identity| Identity { front, ..identity });
+                self.identity = self.identity.map(|identity| EngineIdentity { front, ..identity });
                 self.evidence.push("chunks without members that are null".to_owned());
             }
             Some(_) => self.shows_usual_front = true,
@@ -110,8 +112,8 @@ fn leaves_out_nulls(answer: &Answer) -> bool {
     answer.chunks().filter_map(Frame::choice).any(|choice| choice.get("finish_reason").is_none())
 }
 
-/// Routes that were asked, with their answers, so that none is asked twice. The answers are not saved: an engine's
-/// settings may have its keys.
+/// Routes that were requested, with their answers, so that none is requested twice. The answers are not saved: an
+/// engine's settings may have its keys.
 pub(super) struct Routes<'s> {
     sender: &'s Sender,
     answers: BTreeMap<&'static str, Exchange>,
@@ -153,7 +155,7 @@ impl<'s> Routes<'s> {
             let told = place.read(&answer.body);
             if answer.status.as_u16() == 200 && told.says_version {
                 server.evidence.push(place.path.to_owned());
-                server.identity = Some(Identity { version: told.version, ..identity });
+                server.identity = Some(EngineIdentity { version: told.version, ..identity });
                 server.parsers = told.parsers;
                 if told.http2 {
                     let hint = format!("HTTP/2 in {} (http = \"2\" of the upstream uses it)", place.path);
@@ -212,8 +214,8 @@ pub(super) async fn load(
     engine: &str,
     route: Option<&str>,
 ) -> Option<(EngineLoad, &'static str)> {
-    let is_asked = |path: &str| route.is_none_or(|route| route == path);
-    for route in named(engine)?.detection.loads.iter().filter(|route| is_asked(route.path)) {
+    let is_requested = |path: &str| route.is_none_or(|route| route == path);
+    for route in named(engine)?.detection.loads.iter().filter(|route| is_requested(route.path)) {
         let answer = get(sender, route.path).await.ok()?;
         if let Some(load) = route.read(&answer.body).filter(|_| answer.status.as_u16() == 200) {
             return Some((load, route.path));

@@ -1,6 +1,7 @@
 //! Advice at the end of a report: flags for the engine, and a configuration for samewire in front of it.
 
-use super::check::{Finding, Setting, Table, quoted};
+use super::check::Finding;
+use super::outcome::{Setting, Table, quoted};
 use super::run::Report;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -80,7 +81,8 @@ fn config(
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::doctor::check::{Check, Found, Outcome, Remedy, Severity, Topic};
+    use crate::doctor::check::{Check, Topic};
+    use crate::doctor::outcome::{Found, Outcome, Remedy, Severity};
     use crate::doctor::question::Question;
 
     static CHECK: Check = Check {

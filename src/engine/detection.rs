@@ -4,7 +4,7 @@
 //! Takes: answers to probes, pieces of answers to requests. Gives: the engine, its version, its front end, its
 //! parsers and its load. Remembers: nothing. Never: sends a request.
 
-use super::{ENGINES, Engine, Front, Version, Versions};
+use super::{ENGINES, Engine, EngineVersion, Front, Versions};
 use crate::json::{self, Members, Raw, Text};
 use memchr::memmem::{self, Finder};
 use std::sync::LazyLock;
@@ -26,7 +26,7 @@ pub struct Detection {
     pub loads: &'static [LoadRoute],
     /// Route of its health check, which costs nothing that is paid for; `None`: its list of models is the health check.
     pub health: Option<&'static str>,
-    /// Minimum timeout of a health check. Some engines run the model for it, behind all queued requests.
+    /// Minimum timeout of a health check. Some engines run the model for it, after all queued requests.
     pub min_health_timeout: Duration,
     /// Flags with which the engine tells more.
     pub flags: Flags,
@@ -119,7 +119,7 @@ impl InfoRoute {
             says_version: version.is_some(),
             http2: self.http2.and_then(|key| all.get(key)).is_some_and(|value| value.get() == "true"),
             version: version.and_then(|text| text.parse().ok()),
-            parsers: self.parsers.map(|(reasoning, tools)| Parsers {
+            parsers: self.parsers.map(|(reasoning, tools)| DetectedParsers {
                 reasoning: text(Some(reasoning)).filter(|name| is_name(name)),
                 tools: text(Some(tools)).filter(|name| is_name(name)),
             }),
@@ -142,16 +142,16 @@ pub struct InfoReport {
     /// True if the answer names a version, even one that is no release.
     pub says_version: bool,
     /// The version; `None`: none, or not a release.
-    pub version: Option<Version>,
+    pub version: Option<EngineVersion>,
     /// Parsers in use, if this place reports them.
-    pub parsers: Option<Parsers>,
+    pub parsers: Option<DetectedParsers>,
     /// True if the server says that it takes HTTP/2.
     pub http2: bool,
 }
 
 /// Names of the parsers that an engine runs to split reasoning and tool calls from the model's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Parsers {
+pub struct DetectedParsers {
     /// Reasoning parser; `None`: none is configured.
     pub reasoning: Option<String>,
     /// Tool-call parser; `None`: none is configured.
@@ -174,7 +174,7 @@ pub struct Mark {
     pub texts: &'static [&'static str],
     /// True if the version follows the first text, up to a hyphen or the closing quote.
     pub version: bool,
-    /// True if other engines have this mark too, but also marks of their own, which are tried first.
+    /// True if other engines have this mark too, but also their own marks, which are tried first.
     pub weak: bool,
 }
 
@@ -184,7 +184,7 @@ pub struct Recognised {
     /// The engine.
     pub engine: &'static Engine,
     /// The engine's version, if it is in the answer.
-    pub version: Option<Version>,
+    pub version: Option<EngineVersion>,
     /// The mark that was found.
     pub mark: &'static Mark,
 }
@@ -199,7 +199,7 @@ pub fn recognised_in(piece: &[u8]) -> Option<Recognised> {
 }
 
 /// Returns the engine that sent this piece of an answer, and its version if it is in the piece.
-pub fn of_answer(piece: &[u8]) -> Option<(&'static Engine, Option<Version>)> {
+pub fn of_answer(piece: &[u8]) -> Option<(&'static Engine, Option<EngineVersion>)> {
     recognised_in(piece).map(|found| (found.engine, found.version))
 }
 
@@ -230,7 +230,7 @@ impl SearchedMark {
     }
 
     /// Returns `Some` if the mark is present, with the version if it has one.
-    fn version_in(&self, piece: &[u8]) -> Option<Option<Version>> {
+    fn version_in(&self, piece: &[u8]) -> Option<Option<EngineVersion>> {
         let (first, others) = self.texts.split_first()?;
         let at = first.find(piece)? + first.needle().len();
         if !others.iter().all(|text| text.find(piece).is_some()) {
@@ -285,7 +285,7 @@ impl RouteAnswer {
 impl OtherFront {
     /// Returns true if version and `server` header leave open which front end it is, so that the route must be
     /// requested.
-    pub fn is_possible(&self, version: Option<Version>, server: Option<&str>) -> bool {
+    pub fn is_possible(&self, version: Option<EngineVersion>, server: Option<&str>) -> bool {
         self.versions.has(version) && server.is_none_or(|server| !server.contains(self.usual_server))
     }
 
@@ -379,12 +379,12 @@ fn is_sane(value: &f64) -> bool {
 fn series(_: &LoadRoute, text: &str, name: &str) -> Vec<f64> {
     let value = |line: &str| {
         let rest = line.strip_prefix(name)?;
-        let behind = match rest.as_bytes().first()? {
+        let after = match rest.as_bytes().first()? {
             b'{' => rest.split(" # ").next()?.rsplit_once('}')?.1,
             b' ' | b'\t' => rest,
             _ => return None,
         };
-        behind.split_ascii_whitespace().next()?.parse().ok()
+        after.split_ascii_whitespace().next()?.parse().ok()
     };
     text.lines().filter_map(value).filter(is_sane).collect()
 }
@@ -414,7 +414,7 @@ mod tests {
     use super::*;
     use crate::engine::named;
 
-    fn version(text: &str) -> Option<Version> {
+    fn version(text: &str) -> Option<EngineVersion> {
         text.parse().ok()
     }
 

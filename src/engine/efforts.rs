@@ -47,11 +47,11 @@ impl Efforts {
         self == Self::NONE
     }
 
-    /// Returns the effort of the set that is the nearest to the wanted one, of two the higher; `None` if `wanted` is no
+    /// Returns the effort of the set that is the nearest to `requested`, of two the higher; `None` if that is no
     /// effort, or if only `none` is left for one that is more.
-    pub fn nearest(self, wanted: &str) -> Option<&'static str> {
+    pub fn nearest(self, requested: &str) -> Option<&'static str> {
         let all = || EFFORTS.iter().zip(PLACES);
-        let (_, at) = all().find(|(effort, _)| **effort == wanted)?;
+        let (_, at) = all().find(|(effort, _)| **effort == requested)?;
         let fits = |effort: &str| Self::of([effort]).is_some_and(|own| self.0 & own.0 != 0);
         let some = all().rev().filter(|(effort, place)| fits(effort) && (*place > 0 || at == 0));
         some.min_by_key(|(_, place)| place.abs_diff(at)).map(|(effort, _)| *effort)
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn the_nearest_is_never_none_where_some_is_wanted() {
         let of = |words: &str| Efforts::of(words.split(':').filter(|word| !word.is_empty())).unwrap();
-        for (set, wanted, nearest) in [
+        for (set, requested, nearest) in [
             ("low:medium:xhigh", "high", Some("xhigh")),
             ("low:medium:high", "minimal", Some("low")),
             ("high:max", "xhigh", Some("high")),
@@ -106,7 +106,7 @@ mod tests {
             ("", "low", None),
             ("low", "odd", None),
         ] {
-            assert_eq!(of(set).nearest(wanted), nearest, "{set} {wanted}");
+            assert_eq!(of(set).nearest(requested), nearest, "{set} {requested}");
         }
         assert_eq!(Efforts::of(["low", "odd"]), None);
     }

@@ -1,11 +1,11 @@
 //! Fallbacks: other forms of a request, for engines that refuse its normal form, and the words in a refusal that
 //! call for each form.
 //!
-//! Takes: a refusal. Gives: the [`Fallback`] that may help. Remembers: nothing; what was learned about an upstream is
-//! kept in `upstream::learned`. Never: decides whether a request is sent again.
+//! Takes: a refusal. Gives: the [`Fallback`] that may help. Remembers: nothing; the fallbacks learned about an upstream
+//! are kept in `upstream::learned`. Never: decides whether a request is sent again.
 
 use super::efforts::Efforts;
-use super::rule::{Change, RequestRule};
+use super::rule::{RequestRule, RuleChange};
 use super::usual;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::overflow::exceeds_by_its_limit;
@@ -129,7 +129,7 @@ impl FromIterator<Fallback> for Fallbacks {
 pub static SYSTEM_MERGED: RequestRule = RequestRule::new(
     "system_merged",
     "the texts of all system messages were put into the first message",
-    Change::MergeSystem,
+    RuleChange::MergeSystem,
 )
 .with_evidence("engines E.2");
 
@@ -138,7 +138,7 @@ pub static SYSTEM_MERGED: RequestRule = RequestRule::new(
 pub static CALLS_IN_TEXT: RequestRule = RequestRule::new(
     "calls_in_text",
     "the engine, which has no parser of calls, was told that nothing is called: calls are read in its text",
-    Change::CallsInText,
+    RuleChange::CallsInText,
 )
 .with_evidence("engines E.2");
 
@@ -149,7 +149,7 @@ pub static FAN_OUT: RequestRule = usual::FAN_OUT.with_evidence("engines E.2");
 pub static LIMIT_LEFT_OUT: RequestRule = RequestRule::new(
     "limit_left_out",
     "max_tokens was left out, because the context cannot hold so many beside the prompt",
-    Change::Drop(&["max_completion_tokens", "max_tokens"]),
+    RuleChange::Drop(&["max_completion_tokens", "max_tokens"]),
 )
 .with_evidence("messages 3.5");
 
@@ -157,7 +157,7 @@ pub static LIMIT_LEFT_OUT: RequestRule = RequestRule::new(
 pub static ROLES_MERGED: RequestRule = RequestRule::new(
     "roles_merged",
     "neighbouring messages of one role became one, because the model's roles must alternate",
-    Change::MergeRoles,
+    RuleChange::MergeRoles,
 )
 .with_evidence("engines E.2");
 
@@ -165,7 +165,7 @@ pub static ROLES_MERGED: RequestRule = RequestRule::new(
 pub static TEXT_IN_REASONING: RequestRule = RequestRule::new(
     "text_in_reasoning",
     "text beside reasoning and calls was put into the reasoning, because the model's template takes one of both",
-    Change::TextIntoReasoning,
+    RuleChange::TextIntoReasoning,
 )
 .with_evidence("engines E.3");
 
@@ -173,7 +173,7 @@ pub static TEXT_IN_REASONING: RequestRule = RequestRule::new(
 pub static IMAGES_AFTER_TOOLS: RequestRule = RequestRule::new(
     "images_after_tools",
     "images in the results of tools were moved into a message of the user, and are named in the results",
-    Change::ImagesAfterTools,
+    RuleChange::ImagesAfterTools,
 )
 .with_evidence("messages 3.3");
 
@@ -181,7 +181,7 @@ pub static IMAGES_AFTER_TOOLS: RequestRule = RequestRule::new(
 pub static EFFORT: RequestRule = RequestRule::new(
     "effort_of_model",
     "the effort became the nearest one that the model takes",
-    Change::LearnedEffort,
+    RuleChange::LearnedEffort,
 )
 .with_evidence("engines E.2");
 
@@ -189,7 +189,7 @@ pub static EFFORT: RequestRule = RequestRule::new(
 pub static EFFORT_LEFT_OUT: RequestRule = RequestRule::new(
     "effort_left_out",
     "the effort was left out, because the model refuses it",
-    Change::Drop(&["reasoning_effort"]),
+    RuleChange::Drop(&["reasoning_effort"]),
 )
 .with_evidence("engines E.2");
 
@@ -197,7 +197,7 @@ pub static EFFORT_LEFT_OUT: RequestRule = RequestRule::new(
 pub static BUDGET_LEFT_OUT: RequestRule = RequestRule::new(
     "budget_left_out",
     "the budget for reasoning was left out, because the engine has no reasoning parser",
-    Change::BudgetLeftOut,
+    RuleChange::BudgetLeftOut,
 )
 .with_evidence("engines E.2");
 

@@ -6,14 +6,14 @@ use std::str::FromStr;
 
 /// Release of an engine, `1.2.3` or `1.2.3.post4`. Pre-releases (`rc`, `dev`) count as the final release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
+pub struct EngineVersion {
     /// Major, minor and patch number.
     pub number: [u16; 3],
     /// Number of the post-release; 0: none.
     pub post: u16,
 }
 
-impl Version {
+impl EngineVersion {
     /// Creates the first release of this number, without a post-release.
     pub const fn new(major: u16, minor: u16, patch: u16) -> Self {
         Self { number: [major, minor, patch], post: 0 }
@@ -21,8 +21,8 @@ impl Version {
 }
 
 /// Returns the version `0.minor.patch`.
-pub(super) const fn version(minor: u16, patch: u16) -> Version {
-    Version::new(0, minor, patch)
+pub(super) const fn version(minor: u16, patch: u16) -> EngineVersion {
+    EngineVersion::new(0, minor, patch)
 }
 
 /// Error of parsing a version that is not a release, such as `0.1.dev1+g1a2b3c4` of a build from a working copy
@@ -30,7 +30,7 @@ pub(super) const fn version(minor: u16, patch: u16) -> Version {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRelease;
 
-impl FromStr for Version {
+impl FromStr for EngineVersion {
     type Err = NoRelease;
 
     fn from_str(text: &str) -> Result<Self, NoRelease> {
@@ -57,7 +57,7 @@ impl FromStr for Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for EngineVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [major, minor, patch] = self.number;
         write!(f, "{major}.{minor}.{patch}")?;
@@ -72,9 +72,9 @@ impl fmt::Display for Version {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
     /// First version in the range; `None`: unbounded.
-    pub from: Option<Version>,
+    pub from: Option<EngineVersion>,
     /// First version after the range; `None`: unbounded.
-    pub before: Option<Version>,
+    pub before: Option<EngineVersion>,
 }
 
 impl Versions {
@@ -82,22 +82,22 @@ impl Versions {
     pub const ALL: Self = Self { from: None, before: None };
 
     /// Creates the range of this version and all later ones.
-    pub const fn from(from: Version) -> Self {
+    pub const fn from(from: EngineVersion) -> Self {
         Self { from: Some(from), before: None }
     }
 
     /// Creates the range of all versions before this one.
-    pub const fn before(before: Version) -> Self {
+    pub const fn before(before: EngineVersion) -> Self {
         Self { from: None, before: Some(before) }
     }
 
     /// Creates the range from `from`, included, to `before`, excluded.
-    pub const fn within(from: Version, before: Version) -> Self {
+    pub const fn within(from: EngineVersion, before: EngineVersion) -> Self {
         Self { from: Some(from), before: Some(before) }
     }
 
     /// Returns true if the version is in the range. An unknown version counts as the newest (engines G.2).
-    pub fn has(&self, version: Option<Version>) -> bool {
+    pub fn has(&self, version: Option<EngineVersion>) -> bool {
         match version {
             None => self.before.is_none(),
             Some(version) => {
@@ -130,22 +130,22 @@ impl Front {
 
 /// Engine, front end and version of an upstream, as far as they are known; they decide which request rules apply.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Identity {
+pub struct EngineIdentity {
     /// The engine.
     pub engine: &'static Engine,
     /// The front end.
     pub front: Front,
     /// The version; `None`: unknown, or not a release.
-    pub version: Option<Version>,
+    pub version: Option<EngineVersion>,
 }
 
-impl From<&'static Engine> for Identity {
+impl From<&'static Engine> for EngineIdentity {
     fn from(engine: &'static Engine) -> Self {
         Self { engine, front: Front::default(), version: None }
     }
 }
 
-impl fmt::Display for Identity {
+impl fmt::Display for EngineIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.engine.name)?;
         if let Some(version) = self.version {
@@ -180,7 +180,7 @@ mod tests {
             ("99999.1.0", None),
         ] {
             assert_eq!(
-                text.parse::<Version>().ok().map(|version| version.to_string()).as_deref(),
+                text.parse::<EngineVersion>().ok().map(|version| version.to_string()).as_deref(),
                 told,
                 "{text}"
             );
@@ -189,10 +189,10 @@ mod tests {
 
     #[test]
     fn ranges_end_before_their_end() {
-        let range = Versions::within(Version::new(0, 6, 0), Version::new(0, 23, 0));
+        let range = Versions::within(EngineVersion::new(0, 6, 0), EngineVersion::new(0, 23, 0));
         let has = |text: &str| range.has(text.parse().ok());
         assert!(has("0.6.0") && has("0.22.9") && has("0.10.1.post2"));
         assert!(!has("0.5.9") && !has("0.23.0") && !has("0.1.dev1"));
-        assert!(Versions::ALL.has(None) && Versions::from(Version::new(0, 9, 0)).has(None));
+        assert!(Versions::ALL.has(None) && Versions::from(EngineVersion::new(0, 9, 0)).has(None));
     }
 }

@@ -20,10 +20,10 @@ mod usual;
 mod vllm;
 
 pub use detection::{
-    Detection, EngineLoad, Flags, InfoReport, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Parsers,
-    Proof, Recognised, RouteAnswer, of_answer, recognised, recognised_in,
+    DetectedParsers, Detection, EngineLoad, Flags, InfoReport, InfoRoute, LoadForm, LoadRoute, Mark,
+    OtherFront, Proof, Recognised, RouteAnswer, of_answer, recognised, recognised_in,
 };
-pub use identity::{Front, Identity, NoRelease, Version, Versions};
+pub use identity::{EngineIdentity, EngineVersion, Front, NoRelease, Versions};
 
 use crate::request::responses::Capabilities;
 use crate::wire::Quirks;

@@ -13,7 +13,7 @@
 //! `owned_by` in its list of models is `openai`, `system` or a customer's name. Gateways report `openai` for
 //! whatever engine is behind them, so it proves nothing.
 
-use super::rule::{Change, Constraint, RequestRule};
+use super::rule::{Constraint, RequestRule, RuleChange};
 use super::{Detection, Engine, Mark, TOKENIZE, usual};
 use crate::request::responses::Capabilities;
 use crate::wire::Quirks;
@@ -43,7 +43,7 @@ static REQUESTS: &[RequestRule] = &[
     RequestRule::new(
         "fields_of_engines",
         "fields of other engines that only tune them were left out",
-        Change::Drop(ENGINE_FIELDS),
+        RuleChange::Drop(ENGINE_FIELDS),
     )
     .with_evidence("fixtures/described/openai/error-unknown-parameter"),
     usual::constraints("guided_json became response_format", usual::GUIDED_KEYS, SCHEMA_ALONE)
@@ -60,7 +60,7 @@ static REQUESTS: &[RequestRule] = &[
     RequestRule::new(
         "no_reasoning_in_messages",
         "reasoning in messages, which the service does not read, was left out",
-        Change::DropOfAssistant(&["reasoning_content", "reasoning"]),
+        RuleChange::DropOfAssistant(&["reasoning_content", "reasoning"]),
     )
     .with_evidence("fixtures/described/openai/error-unknown-parameter"),
     // Tools.

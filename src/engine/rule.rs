@@ -1,7 +1,7 @@
 //! Request rules: the changes that an engine needs in requests, as data. Each rule carries the versions that need it
 //! and its evidence; `plan::adapt` applies them.
 
-use super::{Front, Identity, Version, Versions};
+use super::{EngineIdentity, EngineVersion, Front, Versions};
 use crate::request::{KeySet, THINKING_SWITCHES};
 
 /// Request rule: one change in requests for an engine, with its name in metrics, the versions and front end that
@@ -17,7 +17,7 @@ pub struct RequestRule {
     /// Front end that needs the change; `None`: any.
     pub front: Option<Front>,
     /// The change itself.
-    pub change: Change,
+    pub change: RuleChange,
     /// Parts of a request that the change looks at, known before any request comes.
     pub(crate) subject: Subject,
     /// Evidence for the rule: a fixture's path, or a section of docs/engines.md, as in `engines E.2`.
@@ -26,23 +26,23 @@ pub struct RequestRule {
 
 impl RequestRule {
     /// Creates a rule for every version and front end, without evidence; the builder methods below narrow it.
-    pub(super) const fn new(name: &'static str, what: &'static str, change: Change) -> Self {
+    pub(super) const fn new(name: &'static str, what: &'static str, change: RuleChange) -> Self {
         let subject = Subject::of(change);
         Self { name, what, versions: Versions::ALL, front: None, change, subject, evidence: "" }
     }
 
     /// Limits the rule to this version and later ones.
-    pub(super) const fn from(self, version: Version) -> Self {
+    pub(super) const fn from(self, version: EngineVersion) -> Self {
         Self { versions: Versions::from(version), ..self }
     }
 
     /// Limits the rule to versions before this one.
-    pub(super) const fn before(self, version: Version) -> Self {
+    pub(super) const fn before(self, version: EngineVersion) -> Self {
         Self { versions: Versions::before(version), ..self }
     }
 
     /// Limits the rule to versions from `from` on, `before` excluded.
-    pub(super) const fn within(self, from: Version, before: Version) -> Self {
+    pub(super) const fn within(self, from: EngineVersion, before: EngineVersion) -> Self {
         Self { versions: Versions::within(from, before), ..self }
     }
 
@@ -57,15 +57,15 @@ impl RequestRule {
     }
 
     /// Returns true if the engine's version and front end need this rule. An unknown version counts as the newest.
-    pub fn is_for(&self, identity: &Identity) -> bool {
+    pub fn is_for(&self, identity: &EngineIdentity) -> bool {
         self.versions.has(identity.version) && self.front.is_none_or(|front| front == identity.front)
     }
 }
 
 /// Change to a request, made by `plan::adapt`. Most changes apply to Chat Completions alone
-/// ([`Change::is_of_chat`]).
+/// ([`RuleChange::is_of_chat`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum RuleChange {
     /// Renames a member (first key to second key); a value already present under the second key wins.
     Rename(&'static str, &'static str),
     /// Copies a member to a second key, for engines of which some versions read one key and some the other.
@@ -128,11 +128,11 @@ pub enum Change {
         /// True if the engine reads `thinking_token_budget`.
         budget: bool,
     },
-    /// Removes a `thinking_token_budget` that [`Change::ThinkingSwitch`] has set.
+    /// Removes a `thinking_token_budget` that [`RuleChange::ThinkingSwitch`] has set.
     BudgetLeftOut,
     /// Replaces an unsupported reasoning effort with the nearest of these.
     Efforts(&'static [&'static str]),
-    /// Same as [`Change::Efforts`], for gpt-oss models only.
+    /// Same as [`RuleChange::Efforts`], for gpt-oss models only.
     HarmonyEfforts(&'static [&'static str]),
     /// Replaces the effort with the nearest one that this model takes, as a refusal or the configuration says.
     LearnedEffort,
@@ -188,7 +188,7 @@ pub enum Change {
     },
 }
 
-impl Change {
+impl RuleChange {
     /// Returns true if the change applies to Chat Completions alone, such as those to messages, tools and reasoning.
     pub fn is_of_chat(self) -> bool {
         !matches!(
@@ -218,46 +218,49 @@ impl Subject {
     const NONE: Self = Self { members: KeySet::NONE, messages: false };
     const MESSAGES: Self = Self { messages: true, ..Self::NONE };
 
-    const fn of(change: Change) -> Self {
+    const fn of(change: RuleChange) -> Self {
         match change {
-            Change::Rename(key, _)
-            | Change::Copy(key, _)
-            | Change::Supersede(key, _)
-            | Change::Range { key, .. }
-            | Change::Refuse { key, .. } => Self::NONE.and(&[key]),
-            Change::Drop(keys) => Self::NONE.and(keys),
-            Change::NoStreamOptions => Self::NONE.and(&["stream_options"]),
-            Change::Nulls => Self { members: KeySet::ALL, messages: false },
-            Change::EmptyStops => Self::NONE.and(&["stop"]),
-            Change::Constrain { unread, .. } => Self::NONE.and(unread),
-            Change::FanOut { .. } => Self::NONE.and(&["n"]),
-            Change::SchemaName => Self::NONE.and(&["response_format"]),
-            Change::ReasoningObject { .. } => Self::NONE.and(&["reasoning"]),
-            Change::NoReasoning | Change::Efforts(_) | Change::HarmonyEfforts(_) | Change::LearnedEffort => {
-                Self::NONE.and(&["reasoning_effort"])
-            }
+            RuleChange::Rename(key, _)
+            | RuleChange::Copy(key, _)
+            | RuleChange::Supersede(key, _)
+            | RuleChange::Range { key, .. }
+            | RuleChange::Refuse { key, .. } => Self::NONE.and(&[key]),
+            RuleChange::Drop(keys) => Self::NONE.and(keys),
+            RuleChange::NoStreamOptions => Self::NONE.and(&["stream_options"]),
+            RuleChange::Nulls => Self { members: KeySet::ALL, messages: false },
+            RuleChange::EmptyStops => Self::NONE.and(&["stop"]),
+            RuleChange::Constrain { unread, .. } => Self::NONE.and(unread),
+            RuleChange::FanOut { .. } => Self::NONE.and(&["n"]),
+            RuleChange::SchemaName => Self::NONE.and(&["response_format"]),
+            RuleChange::ReasoningObject { .. } => Self::NONE.and(&["reasoning"]),
+            RuleChange::NoReasoning
+            | RuleChange::Efforts(_)
+            | RuleChange::HarmonyEfforts(_)
+            | RuleChange::LearnedEffort => Self::NONE.and(&["reasoning_effort"]),
             // A budget outside the body comes with an effort.
-            Change::ThinkingSwitch { .. } => Self::NONE.and(&THINKING_SWITCHES).and(&["reasoning_effort"]),
-            Change::BudgetLeftOut => Self::NONE.and(&["thinking", "reasoning_effort"]),
-            Change::MergeSystem | Change::MergeRoles => Self::NONE.and(&["messages"]),
-            Change::LegacyFunctions => Self::MESSAGES.and(&["functions", "function_call"]),
-            Change::EmptyTools | Change::CallsInText => Self::NONE.and(&["tools"]),
-            Change::ChoiceAlone | Change::ChoiceNone | Change::AllowedTools => {
+            RuleChange::ThinkingSwitch { .. } => {
+                Self::NONE.and(&THINKING_SWITCHES).and(&["reasoning_effort"])
+            }
+            RuleChange::BudgetLeftOut => Self::NONE.and(&["thinking", "reasoning_effort"]),
+            RuleChange::MergeSystem | RuleChange::MergeRoles => Self::NONE.and(&["messages"]),
+            RuleChange::LegacyFunctions => Self::MESSAGES.and(&["functions", "function_call"]),
+            RuleChange::EmptyTools | RuleChange::CallsInText => Self::NONE.and(&["tools"]),
+            RuleChange::ChoiceAlone | RuleChange::ChoiceNone | RuleChange::AllowedTools => {
                 Self::NONE.and(&["tool_choice"])
             }
-            Change::CustomTools => Self::MESSAGES.and(&["tools", "tool_choice"]),
-            Change::OneCall => Self::NONE,
-            Change::Developer { .. }
-            | Change::ReasoningKey(_)
-            | Change::DropOfAssistant(_)
-            | Change::NoCalls
-            | Change::ContentBesideCalls
-            | Change::Arguments
-            | Change::TextIntoReasoning
-            | Change::ImagesAfterTools
-            | Change::ToolText
-            | Change::Part(..)
-            | Change::ContinueMessage { .. } => Self::MESSAGES,
+            RuleChange::CustomTools => Self::MESSAGES.and(&["tools", "tool_choice"]),
+            RuleChange::OneCall => Self::NONE,
+            RuleChange::Developer { .. }
+            | RuleChange::ReasoningKey(_)
+            | RuleChange::DropOfAssistant(_)
+            | RuleChange::NoCalls
+            | RuleChange::ContentBesideCalls
+            | RuleChange::Arguments
+            | RuleChange::TextIntoReasoning
+            | RuleChange::ImagesAfterTools
+            | RuleChange::ToolText
+            | RuleChange::Part(..)
+            | RuleChange::ContinueMessage { .. } => Self::MESSAGES,
         }
     }
 
@@ -274,10 +277,10 @@ impl Subject {
 /// Returns the part of a key before its first dot.
 const fn outer(key: &str) -> &str {
     let mut rest = key.as_bytes();
-    while let [first, behind @ ..] = rest
+    while let [first, after @ ..] = rest
         && *first != b'.'
     {
-        rest = behind;
+        rest = after;
     }
     key.split_at(key.len() - rest.len()).0
 }
@@ -309,11 +312,8 @@ pub enum Constraint {
     Unsupported,
 }
 
-impl Identity {
-    /// Returns the request rules that this engine needs in its version and behind its front end, in the order of
-    /// application.
-    pub fn requests(&self) -> impl Iterator<Item = &'static RequestRule> {
-        let this = *self;
-        this.engine.rules().filter(move |rule| rule.is_for(&this))
-    }
+/// Returns the request rules that an engine needs in its version and with its front end, in the order of application.
+pub fn rules_for(identity: &EngineIdentity) -> impl Iterator<Item = &'static RequestRule> {
+    let identity = *identity;
+    identity.engine.rules().filter(move |rule| rule.is_for(&identity))
 }

@@ -16,7 +16,7 @@
 //! call would abort whichever request has that id by then. samewire therefore does not use it.
 
 use super::identity::version;
-use super::rule::{Change, Constraint, RequestRule};
+use super::rule::{Constraint, RequestRule, RuleChange};
 use super::{Detection, Engine, Flags, InfoRoute, LoadForm, LoadRoute, Mark, Proof, TOKENIZE, usual};
 use crate::request::responses::{Capabilities, NativeCapabilities, PriorityOrder};
 use crate::wire::Quirks;
@@ -128,7 +128,7 @@ static REQUESTS: &[RequestRule] = &[
     RequestRule::new(
         "developer_role",
         "the role developer, which the engine refuses, became system",
-        Change::Developer { always: true },
+        RuleChange::Developer { always: true },
     )
     .before(version(5, 7))
     .with_evidence("engines E.2"),
@@ -147,7 +147,7 @@ static REQUESTS: &[RequestRule] = &[
 ];
 
 const fn limit_of_nothing(key: &'static str) -> RequestRule {
-    let change = Change::Range { key, least: 1, why: "this engine would answer without a limit" };
+    let change = RuleChange::Range { key, least: 1, why: "this engine would answer without a limit" };
     RequestRule::new("limit_of_nothing", "a limit of 0 is refused", change)
         .before(version(5, 12))
         .with_evidence("engines E.2")

@@ -1,7 +1,7 @@
 //! Request rules that several engines share. Each engine's own file states which of them it needs, in which
 //! versions, on what evidence.
 
-use super::rule::{Becomes, Change, Constraint, RequestRule};
+use super::rule::{Becomes, Constraint, RequestRule, RuleChange};
 
 /// Tool rules for servers that only format prompts with chat templates, which are nearly all of them.
 pub(super) const TOOLS: &[RequestRule] = &[
@@ -31,57 +31,63 @@ pub(super) const PARTS: &[RequestRule] = &[
 
 /// Recent vLLM versions answer 400 to an empty list of tools. The tool choice is removed with it.
 pub(super) const EMPTY_TOOLS: RequestRule =
-    RequestRule::new("empty_tools", "an empty list of tools was left out", Change::EmptyTools);
-pub(super) const CHOICE_ALONE: RequestRule =
-    RequestRule::new("choice_without_tools", "tool_choice without tools was left out", Change::ChoiceAlone);
+    RequestRule::new("empty_tools", "an empty list of tools was left out", RuleChange::EmptyTools);
+pub(super) const CHOICE_ALONE: RequestRule = RequestRule::new(
+    "choice_without_tools",
+    "tool_choice without tools was left out",
+    RuleChange::ChoiceAlone,
+);
 pub(super) const CHOICE_NONE: RequestRule = RequestRule::new(
     "choice_none",
     "tools that must not be called were left out, so that they are not in the prompt",
-    Change::ChoiceNone,
+    RuleChange::ChoiceNone,
 );
 pub(super) const ALLOWED_TOOLS: RequestRule = RequestRule::new(
     "allowed_tools",
     "tools that are not among the allowed ones were left out",
-    Change::AllowedTools,
+    RuleChange::AllowedTools,
 );
 pub(super) const CUSTOM_TOOLS: RequestRule =
-    RequestRule::new("custom_tools", "custom tools became functions of one string", Change::CustomTools);
+    RequestRule::new("custom_tools", "custom tools became functions of one string", RuleChange::CustomTools);
 pub(super) const LEGACY: RequestRule = RequestRule::new(
     "legacy_functions",
     "functions, function_call and the role function became tools",
-    Change::LegacyFunctions,
+    RuleChange::LegacyFunctions,
 );
 pub(super) const NULLS: RequestRule =
-    RequestRule::new("null_members", "members that were null were left out", Change::Nulls);
+    RequestRule::new("null_members", "members that were null were left out", RuleChange::Nulls);
 pub(super) const EMPTY_STOPS: RequestRule =
-    RequestRule::new("empty_stops", "stop strings without a character were left out", Change::EmptyStops);
+    RequestRule::new("empty_stops", "stop strings without a character were left out", RuleChange::EmptyStops);
 pub(super) const SCHEMA_NAME: RequestRule =
-    RequestRule::new("schema_name", "a schema got a name", Change::SchemaName);
+    RequestRule::new("schema_name", "a schema got a name", RuleChange::SchemaName);
 pub(super) const NO_CALLS: RequestRule =
-    RequestRule::new("empty_tool_calls", "tool_calls without a call were left out", Change::NoCalls);
+    RequestRule::new("empty_tool_calls", "tool_calls without a call were left out", RuleChange::NoCalls);
 pub(super) const ARGUMENTS: RequestRule =
-    RequestRule::new("arguments_object", "arguments became a JSON object", Change::Arguments);
-pub(super) const TOOL_TEXT: RequestRule =
-    RequestRule::new("tool_message_text", "the parts of a tool's text became one string", Change::ToolText);
+    RequestRule::new("arguments_object", "arguments became a JSON object", RuleChange::Arguments);
+pub(super) const TOOL_TEXT: RequestRule = RequestRule::new(
+    "tool_message_text",
+    "the parts of a tool's text became one string",
+    RuleChange::ToolText,
+);
 pub(super) const CONTENT_BESIDE_CALLS: RequestRule = RequestRule::new(
     "content_beside_calls",
     "empty content was put beside tool calls",
-    Change::ContentBesideCalls,
+    RuleChange::ContentBesideCalls,
 );
 pub(super) const DEVELOPER: RequestRule = RequestRule::new(
     "developer_role",
     "the role developer became system",
-    Change::Developer { always: false },
+    RuleChange::Developer { always: false },
 );
 pub(super) const ONE_CALL: RequestRule =
-    RequestRule::new("one_call", "calls after the first are left out of the answer", Change::OneCall);
+    RequestRule::new("one_call", "calls after the first are left out of the answer", RuleChange::OneCall);
 pub(super) const REASONING_OBJECT: RequestRule = reasoning_object(false);
 /// Same as [`REASONING_OBJECT`] for engines that read more of the object, such as its switch for reasoning.
 pub(super) const REASONING_OBJECT_READ: RequestRule = reasoning_object(true);
 pub(super) const NO_REASONING: RequestRule = RequestRule::new(
     "no_reasoning",
     "the effort none became the switches of chat templates",
-    Change::NoReasoning,
+    RuleChange::NoReasoning,
 );
 
 /// Creates the rule that turns other services' switches for reasoning into those of chat templates. `budget`: the
@@ -90,23 +96,23 @@ pub(super) const fn thinking_switch(budget: bool) -> RequestRule {
     RequestRule::new(
         "thinking_switch",
         "thinking, enable_thinking or think became the switches of chat templates",
-        Change::ThinkingSwitch { budget },
+        RuleChange::ThinkingSwitch { budget },
     )
 }
 
 /// Rule for engines that give one choice, whatever `n` says.
 pub(super) const FAN_OUT: RequestRule =
-    RequestRule::new("fan_out", FAN_OUT_TEXT, Change::FanOut { calls: false });
+    RequestRule::new("fan_out", FAN_OUT_TEXT, RuleChange::FanOut { calls: false });
 /// Rule for engines that give several choices, but mix up their calls in streams.
 pub(super) const FAN_OUT_CALLS: RequestRule =
-    RequestRule::new("fan_out", FAN_OUT_TEXT, Change::FanOut { calls: true });
+    RequestRule::new("fan_out", FAN_OUT_TEXT, RuleChange::FanOut { calls: true });
 const FAN_OUT_TEXT: &str = "each choice was asked for by a request of its own";
 
 const fn reasoning_object(is_read: bool) -> RequestRule {
     RequestRule::new(
         "reasoning_object",
         "reasoning became reasoning_effort",
-        Change::ReasoningObject { is_read },
+        RuleChange::ReasoningObject { is_read },
     )
 }
 
@@ -115,7 +121,7 @@ pub(super) const fn efforts(known: &'static [&'static str]) -> RequestRule {
     RequestRule::new(
         "effort",
         "the effort became the nearest one that the engine knows",
-        Change::Efforts(known),
+        RuleChange::Efforts(known),
     )
 }
 
@@ -124,7 +130,7 @@ pub(super) const fn reasoning_key(key: &'static str) -> RequestRule {
     RequestRule::new(
         "reasoning_key",
         "reasoning in messages got the key that the engine reads",
-        Change::ReasoningKey(key),
+        RuleChange::ReasoningKey(key),
     )
 }
 
@@ -134,7 +140,7 @@ pub(super) const fn constraints(
     unread: &'static [&'static str; 4],
     read: &'static [Constraint; 4],
 ) -> RequestRule {
-    RequestRule::new("constraints", what, Change::Constrain { unread, read })
+    RequestRule::new("constraints", what, RuleChange::Constrain { unread, read })
 }
 
 /// Members of vLLM up to 0.11 that constrain the answer.
@@ -154,7 +160,7 @@ pub(super) const fn go_on(members: &'static [(&'static str, &'static str)], item
     RequestRule::new(
         "go_on",
         "the last message is the assistant's: it is gone on with",
-        Change::ContinueMessage { members, items },
+        RuleChange::ContinueMessage { members, items },
     )
 }
 
@@ -162,41 +168,41 @@ pub(super) const fn go_on(members: &'static [(&'static str, &'static str)], item
 pub(super) const LIMIT_RENAMED: RequestRule = RequestRule::new(
     "max_tokens",
     "max_completion_tokens became max_tokens",
-    Change::Rename("max_completion_tokens", "max_tokens"),
+    RuleChange::Rename("max_completion_tokens", "max_tokens"),
 );
 /// Copies `max_completion_tokens` to `max_tokens` for engines whose newer versions know both names.
 pub(super) const LIMIT_COPIED: RequestRule = RequestRule::new(
     "max_tokens",
     "max_completion_tokens was said as max_tokens too",
-    Change::Copy("max_completion_tokens", "max_tokens"),
+    RuleChange::Copy("max_completion_tokens", "max_tokens"),
 );
 
 pub(super) const PART_INPUT_TEXT: RequestRule = RequestRule::new(
     "part_input_text",
     "a part input_text became text",
-    Change::Part("input_text", Becomes::Text("text")),
+    RuleChange::Part("input_text", Becomes::Text("text")),
 );
 pub(super) const PART_OUTPUT_TEXT: RequestRule = RequestRule::new(
     "part_output_text",
     "a part output_text became text",
-    Change::Part("output_text", Becomes::Text("text")),
+    RuleChange::Part("output_text", Becomes::Text("text")),
 );
 pub(super) const PART_REFUSAL: RequestRule = RequestRule::new(
     "part_refusal",
     "a part refusal became text",
-    Change::Part("refusal", Becomes::Text("refusal")),
+    RuleChange::Part("refusal", Becomes::Text("refusal")),
 );
 pub(super) const PART_INPUT_IMAGE: RequestRule = RequestRule::new(
     "part_input_image",
     "a part input_image became image_url",
-    Change::Part("input_image", Becomes::ImageUrl),
+    RuleChange::Part("input_image", Becomes::ImageUrl),
 );
 pub(super) const PART_FILE: RequestRule =
-    RequestRule::new("part_file", "a part file became text", Change::Part("file", Becomes::FileText));
+    RequestRule::new("part_file", "a part file became text", RuleChange::Part("file", Becomes::FileText));
 pub(super) const PART_INPUT_FILE: RequestRule = RequestRule::new(
     "part_input_file",
     "a part input_file became text",
-    Change::Part("input_file", Becomes::FileText),
+    RuleChange::Part("input_file", Becomes::FileText),
 );
 
 /// Resolves a token limit given under both names in favour of the newer one: the service refuses both together, vLLM
@@ -204,7 +210,7 @@ pub(super) const PART_INPUT_FILE: RequestRule = RequestRule::new(
 pub(super) const LIMITS: &[RequestRule] = &[RequestRule::new(
     "max_tokens_twice",
     "max_tokens was left out beside max_completion_tokens",
-    Change::Supersede("max_completion_tokens", "max_tokens"),
+    RuleChange::Supersede("max_completion_tokens", "max_tokens"),
 )
 .with_evidence("engines E.2")];
 
@@ -220,7 +226,7 @@ const fn refused(key: &'static str, but: &'static [&'static str], why: &'static 
     RequestRule::new(
         key,
         "what the engine does not have is refused",
-        Change::Refuse { key, supported: but, why },
+        RuleChange::Refuse { key, supported: but, why },
     )
 }
 
@@ -228,7 +234,7 @@ const fn refused(key: &'static str, but: &'static [&'static str], why: &'static 
 pub(super) const OPENAI_FIELDS_DROPPED: RequestRule = RequestRule::new(
     "fields_of_the_service",
     "fields that the engine refuses and can do without were left out",
-    Change::Drop(OPENAI_FIELDS),
+    RuleChange::Drop(OPENAI_FIELDS),
 );
 
 /// Fields of the OpenAI service that have no effect on an engine's answer.

@@ -13,7 +13,7 @@
 //! `/abort_requests` exists in special deployments only.
 
 use super::identity::version;
-use super::rule::{Change, Constraint, RequestRule};
+use super::rule::{Constraint, RequestRule, RuleChange};
 use super::{
     Detection, Engine, Flags, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof, TOKENIZE,
     Versions, usual,
@@ -76,7 +76,7 @@ static REQUESTS: &[RequestRule] = &[
     RequestRule::new(
         "fields_of_later_versions",
         "fields that the engine does not know yet were left out",
-        Change::Drop(&["parallel_tool_calls", "reasoning_effort", "reasoning"]),
+        RuleChange::Drop(&["parallel_tool_calls", "reasoning_effort", "reasoning"]),
     )
     .before(version(6, 5))
     .with_evidence("engines E.1"),
@@ -104,7 +104,7 @@ static REQUESTS: &[RequestRule] = &[
     RequestRule::new(
         "effort_harmony",
         "the effort became the nearest one that gpt-oss knows",
-        Change::HarmonyEfforts(&["low", "medium", "high"]),
+        RuleChange::HarmonyEfforts(&["low", "medium", "high"]),
     )
     .from(version(10, 1))
     .with_evidence("captures of vLLM 0.21.0, section 2: minimal is a 400"),

@@ -1,6 +1,7 @@
 //! Events of a stream, each with the time of the piece that completed it.
 
 use super::Exchange;
+use crate::wire::sse::lines;
 use eventsource_stream::EventStream;
 use futures::{FutureExt, StreamExt, stream};
 use std::cell::Cell;
@@ -48,24 +49,10 @@ impl Exchange {
     }
 }
 
-/// Splits bytes into lines, each with its end.
-fn lines(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::from_fn(move || {
-        let end = rest.iter().enumerate().find_map(|(at, byte)| match byte {
-            b'\n' => Some(at + 1),
-            b'\r' if rest.get(at + 1) != Some(&b'\n') => Some(at + 1),
-            _ => None,
-        });
-        let (line, after) = rest.split_at_checked(end.unwrap_or(rest.len()))?;
-        rest = after;
-        (!line.is_empty()).then_some(line)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::Piece;
+    use crate::capture::RecordedPiece;
     use crate::exchange::{Ended, Request};
     use bytes::Bytes;
     use http::{HeaderMap, Method, StatusCode};
@@ -76,7 +63,7 @@ mod tests {
         for (text, at) in ["data: a\n", "\ndata: b\r\n\r", "\nevent: x\ndata: c\n\ndata: cut"].iter().zip(1..)
         {
             body.extend_from_slice(text.as_bytes());
-            pieces.push(Piece { at: Duration::from_secs(at), end: body.len() });
+            pieces.push(RecordedPiece { at: Duration::from_secs(at), end: body.len() });
         }
         let request = Request {
             method: Method::GET,

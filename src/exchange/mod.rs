@@ -17,7 +17,7 @@ pub use save::save;
 pub use send::{Bounds, Failure, Sender};
 pub use target::Target;
 
-use crate::capture::Piece;
+use crate::capture::RecordedPiece;
 use crate::visible::excerpt;
 use bytes::Bytes;
 use http::HeaderMap;
@@ -78,7 +78,7 @@ pub struct Exchange {
     /// Body as far as it came.
     pub body: Vec<u8>,
     /// Pieces of the body, each with the time since the request.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<RecordedPiece>,
     /// End of the body.
     pub ended: Ended,
 }

@@ -1,7 +1,7 @@
 //! Exchange as a folder in the form of the fixtures, which `samewire replay` serves.
 
 use super::{Ended, Exchange};
-use crate::capture::{Message, head_text, scenario};
+use crate::capture::{RecordedMessage, head_text, scenario};
 use std::io;
 use std::path::Path;
 
@@ -26,13 +26,17 @@ pub fn save(exchange: &Exchange, folder: &Path, about: &str) -> io::Result<()> {
     files.iter().try_for_each(|(name, content)| std::fs::write(folder.join(name), content))
 }
 
-fn request(exchange: &Exchange) -> Message {
+fn request(exchange: &Exchange) -> RecordedMessage {
     let request = &exchange.request;
     let first = format!("{} {} HTTP/1.1", request.method, request.path);
-    Message { head: head_text(&first, &request.headers), body: request.body.to_vec(), ..Message::default() }
+    RecordedMessage {
+        head: head_text(&first, &request.headers),
+        body: request.body.to_vec(),
+        ..RecordedMessage::default()
+    }
 }
 
-fn answer(exchange: &Exchange) -> Message {
+fn answer(exchange: &Exchange) -> RecordedMessage {
     let head = head_text(&format!("HTTP/1.1 {}", exchange.status), &exchange.headers);
-    Message { head, body: exchange.body.clone(), pieces: exchange.pieces.clone() }
+    RecordedMessage { head, body: exchange.body.clone(), pieces: exchange.pieces.clone() }
 }

@@ -2,7 +2,7 @@
 
 use super::secrets::Secrets;
 use super::{Ended, Exchange, Request, Target};
-use crate::capture::Piece;
+use crate::capture::RecordedPiece;
 use crate::error::innermost_cause;
 use crate::tls::{self, client_config, roots, trusting_nobody};
 use http::header::CONTENT_TYPE;
@@ -182,7 +182,7 @@ impl Sender {
         headers
     }
 
-    /// Reads the body into one buffer, as a piece of its own would cost far more than its bytes.
+    /// Reads the body into one buffer, as a separate piece would cost far more than its bytes.
     async fn read(&self, mut response: reqwest::Response, start: Instant, exchange: &mut Exchange) -> Ended {
         let end = start + self.bounds.total;
         let Exchange { body, pieces, .. } = exchange;
@@ -198,8 +198,8 @@ impl Sender {
             let room = self.bounds.bytes - body.len();
             let kept = piece.get(..room).unwrap_or(&piece);
             body.extend_from_slice(kept);
-            pieces.push(Piece { at: start.elapsed(), end: body.len() });
-            // The clock is asked as well: the timer is not, as long as pieces are ready.
+            pieces.push(RecordedPiece { at: start.elapsed(), end: body.len() });
+            // The clock is read as well: the timer is not polled as long as pieces are ready.
             if kept.len() < piece.len() || pieces.len() >= self.bounds.pieces || Instant::now() >= end {
                 return Ended::TooLong;
             }

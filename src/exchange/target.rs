@@ -43,7 +43,7 @@ impl Target {
             return Err("the URL must have no credentials: use --key-file or --header".to_owned());
         }
         if parsed.query().is_some() || parsed.fragment().is_some() {
-            // What follows may be a key.
+            // The rest may be a key.
             return Err("the URL must end with its path, without a query".to_owned());
         }
         let root = parsed.as_str().trim_end_matches('/');

@@ -8,8 +8,8 @@ mod explain;
 mod separate;
 
 pub use explain::{
-    Change, Effect, Field, Finding, FrameRow, Kind, Outcome, Place, Recognition, RowChange, Side, TimedFrame,
-    Verdict, explained_rows, relayed_rows, rule_words,
+    Change, Effect, Field, Finding, FrameRow, Kind, Outcome, Place, Recognition, Side, TimedFrame, Verdict,
+    explained_rows, relayed_rows, rule_words,
 };
 
 use crate::config::Limits;
@@ -19,7 +19,8 @@ use crate::request::fields::without;
 use crate::request::messages::{MessagesContext, MessagesMode, MessagesRequest, Purpose};
 use crate::request::responses::{ChatInputs, ResponsesMode, ResponsesRequest};
 use crate::request::{ChatRequest, Rules};
-use crate::wire::encode::{Message, Response, StopRules, write_messages_error};
+use crate::wire::disclosure::disclosed;
+use crate::wire::encode::{MessageEncoder, Response, StopRules, write_messages_error};
 use crate::wire::fault::{Failure, Fault, Unusable};
 use crate::wire::sse::{Framer, FramerOutput};
 use crate::wire::{
@@ -92,7 +93,7 @@ pub enum FilterError {
 /// `note` receives messages for the user about the input.
 ///
 /// # Errors
-/// Fails if reading or writing fails, or if the input or the request cannot be processed as `order` demands.
+/// Fails if reading or writing fails, or if the input or the request cannot be processed as `params` demands.
 pub fn run(
     params: FilterParams,
     input: &mut dyn Read,
@@ -108,45 +109,45 @@ pub fn run(
 /// # Errors
 /// Fails under the same conditions as [`run`].
 pub fn explained(
-    order: FilterParams,
+    params: FilterParams,
     input: &mut dyn Read,
     output: &mut dyn Write,
     note: &mut dyn FnMut(&str),
     tell: &mut dyn FnMut(Finding),
 ) -> Result<bool, FilterError> {
-    let mut explain = Explainer::new(tell, order.route.identity, order.route.max_event_bytes);
+    let mut explain = Explainer::new(tell, params.route.identity, params.route.max_event_bytes);
     // A refused request produces a note later, when the answer begins.
     if let Some((request, adapted)) =
-        order.request.as_ref().and_then(|request| Some((request, order.adapted(request).ok()?)))
+        params.request.as_ref().and_then(|request| Some((request, params.adapted(request).ok()?)))
     {
-        let asked = std::str::from_utf8(request).unwrap_or_default();
-        explain.request(asked, &adapted, !matches!(order.to, Some(Target::Response | Target::Message)));
+        let text = std::str::from_utf8(request).unwrap_or_default();
+        explain.request(text, &adapted, !matches!(params.to, Some(Target::Response | Target::Message)));
     }
-    Filter::new(order, Some(explain), note).run(input, output)
+    Filter::new(params, Some(explain), note).run(input, output)
 }
 
 impl FilterParams {
     /// Returns the request as the engine receives it, with the rules that changed it. Fails like the proxy would.
-    fn adapted(&self, request: &Bytes) -> Result<AdaptedBody, Failure> {
+    fn adapted(&self, body: &Bytes) -> Result<AdaptedBody, Failure> {
         let Self { route, .. } = self;
         if self.to == Some(Target::Response) {
-            let asked = ResponsesRequest::recall(request, &route.options, route.responses)?;
-            return plan::response_body(&asked, &ChatInputs::default(), route);
+            let request = ResponsesRequest::recall(body, &route.options, route.responses)?;
+            return plan::response_body(&request, &ChatInputs::default(), route);
         }
         if self.to == Some(Target::Message) {
-            return plan::message_body(&self.messages_request(request)?, route);
+            return plan::message_body(&self.messages_request(body)?, route);
         }
-        let ask = ChatRequest::recall(self.api.unwrap_or(Api::Chat), request)?;
-        plan::adapted(&ask, request, route)
+        let request = ChatRequest::recall(self.api.unwrap_or(Api::Chat), body)?;
+        plan::adapted(&request, body, route)
     }
 
     /// Returns the engine's failure with as much of its text as a client would read.
     fn disclosed(&self, failure: Failure) -> Failure {
         let Some(request_id) = &self.stamp.request_id else { return failure };
         let request = self.request.as_ref().and_then(|request| std::str::from_utf8(request).ok());
-        let asked: Option<Glance<'_>> = request.and_then(|request| json::read(request).ok());
-        let model = asked.and_then(|asked| asked.model).and_then(Text::of).map(|model| model.decoded());
-        failure.disclosed(self.route.options.engine_errors, &model.unwrap_or_default(), request_id)
+        let glance: Option<Glance<'_>> = request.and_then(|request| json::read(request).ok());
+        let model = glance.and_then(|glance| glance.model).and_then(Text::of).map(|model| model.decoded());
+        disclosed(failure, self.route.options.engine_errors, &model.unwrap_or_default(), request_id)
     }
 
     /// Reads a Messages request that has been answered. There are no keys here, so no signature can be opened.
@@ -204,16 +205,28 @@ enum InputState {
 impl InputState {
     /// Chooses the initial state by status, as the proxy does: a status other than 2xx, 4xx and 5xx (and 204)
     /// cannot carry an answer.
-    fn begin(order: &FilterParams) -> Self {
-        match order.status {
+    fn begin(params: &FilterParams) -> Self {
+        match params.status {
             400..=599 => Self::Error(Vec::new()),
-            200..=299 if order.status != 204 => Self::Unknown(0),
+            200..=299 if params.status != 204 => Self::Unknown(0),
             _ => Self::Failed(Unusable::Status.into()),
         }
     }
 }
 
-/// Rewriter together with its output buffer, and the calls that report to `explain` where it is active.
+/// Input of the rewriter.
+enum Input<'a> {
+    /// Bytes of an event stream.
+    Bytes(&'a [u8]),
+    /// End of the stream.
+    End(Ending),
+    /// Whole answer that is no stream.
+    Whole(&'a [u8]),
+    /// Failure whose cause is not in the engine's bytes, such as a size limit.
+    Failure(Failure),
+}
+
+/// Rewriter together with its output buffer.
 struct Writer {
     rewriter: Rewriter,
     /// Canonical bytes not yet written to the output.
@@ -223,31 +236,21 @@ struct Writer {
 }
 
 impl Writer {
-    fn push(&mut self, bytes: &[u8], explain: &mut Option<Explainer<'_>>) {
+    /// Gives the rewriter its next input, and reports to `explain` where it is active.
+    fn take(&mut self, input: Input<'_>, explain: &mut Option<Explainer<'_>>) {
         match explain {
-            Some(explain) => explain.push(self, bytes),
-            None => _ = self.rewriter.push(bytes, &mut self.out),
+            Some(explain) => explain.take(self, input),
+            None => self.rewrite(input),
         }
     }
 
-    fn finish(&mut self, ending: Ending, explain: &mut Option<Explainer<'_>>) {
-        match explain {
-            Some(explain) => explain.finish(self, ending),
-            None => _ = self.rewriter.finish(ending, &mut self.out),
-        }
-    }
-
-    fn whole(&mut self, body: &[u8], explain: &mut Option<Explainer<'_>>) {
-        match explain {
-            Some(explain) => explain.whole(self, body),
-            None => _ = self.rewriter.whole(body, &mut self.out),
-        }
-    }
-
-    fn fail(&mut self, failure: Failure, explain: &mut Option<Explainer<'_>>) {
-        match explain {
-            Some(explain) => explain.fail(self, failure),
-            None => _ = self.rewriter.fail(failure, &mut self.out),
+    fn rewrite(&mut self, input: Input<'_>) {
+        let Self { rewriter, out, .. } = self;
+        match input {
+            Input::Bytes(bytes) => _ = rewriter.push(bytes, out),
+            Input::End(ending) => _ = rewriter.finish(ending, out),
+            Input::Whole(body) => _ = rewriter.whole(body, out),
+            Input::Failure(failure) => _ = rewriter.fail(failure, out),
         }
     }
 
@@ -263,7 +266,7 @@ impl Writer {
 }
 
 struct Filter<'t> {
-    order: FilterParams,
+    params: FilterParams,
     body: InputState,
     separator: Separator,
     received: usize,
@@ -274,9 +277,9 @@ struct Filter<'t> {
 }
 
 impl<'t> Filter<'t> {
-    fn new(order: FilterParams, explain: Option<Explainer<'t>>, note: &'t mut dyn FnMut(&str)) -> Self {
-        let body = InputState::begin(&order);
-        Self { body, order, separator: Separator::default(), received: 0, explain, note, foreign: false }
+    fn new(params: FilterParams, explain: Option<Explainer<'t>>, note: &'t mut dyn FnMut(&str)) -> Self {
+        let body = InputState::begin(&params);
+        Self { body, params, separator: Separator::default(), received: 0, explain, note, foreign: false }
     }
 
     /// Notes that the input is neither events nor an object.
@@ -295,7 +298,7 @@ impl<'t> Filter<'t> {
         let mut request = request.clone();
         loop {
             let failure = match read(&request) {
-                Ok(asked) => return Ok(asked),
+                Ok(parsed) => return Ok(parsed),
                 Err(failure) => failure,
             };
             let param = failure.param.as_deref().unwrap_or_default();
@@ -314,7 +317,7 @@ impl<'t> Filter<'t> {
     fn is_over(&self) -> bool {
         match &self.body {
             InputState::Events(writer) => writer.ended(),
-            InputState::Error(text) => text.len() >= self.order.limits.max_error_bytes,
+            InputState::Error(text) => text.len() >= self.params.limits.max_error_bytes,
             InputState::Failed(_) => true,
             _ => false,
         }
@@ -333,7 +336,7 @@ impl<'t> Filter<'t> {
             };
             self.body = match BodyForm::of(*first, false) {
                 Some(BodyForm::Object) => InputState::Object(Vec::new()),
-                Some(BodyForm::Events) => InputState::Undetected(Box::new(PendingEvents::new(&self.order))),
+                Some(BodyForm::Events) => InputState::Undetected(Box::new(PendingEvents::new(&self.params))),
                 None => {
                     self.refuse_input(FOREIGN);
                     InputState::Failed(Unusable::Foreign.into())
@@ -345,12 +348,12 @@ impl<'t> Filter<'t> {
             InputState::Undetected(_) | InputState::Events(_) => self.take_events(bytes)?,
             InputState::Object(body) => body.extend_from_slice(bytes),
             InputState::Error(text) => {
-                let room = self.order.limits.max_error_bytes.saturating_sub(text.len());
+                let room = self.params.limits.max_error_bytes.saturating_sub(text.len());
                 text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
             }
             InputState::Unknown(_) | InputState::Failed(_) => {}
         }
-        if self.received > self.order.limits.max_answer_bytes && !self.is_over() {
+        if self.received > self.params.limits.max_answer_bytes && !self.is_over() {
             self.fail(Unusable::TooLarge.into());
         }
         Ok(())
@@ -375,7 +378,7 @@ impl<'t> Filter<'t> {
                     self.begin_events()?;
                 }
             }
-            InputState::Events(writer) => writer.push(bytes, &mut self.explain),
+            InputState::Events(writer) => writer.take(Input::Bytes(bytes), &mut self.explain),
             _ => {}
         }
         Ok(())
@@ -386,14 +389,14 @@ impl<'t> Filter<'t> {
         let InputState::Undetected(look) = &mut self.body else { return Ok(()) };
         let (api, held) = (look.api.unwrap_or(Api::Chat), std::mem::take(&mut look.held));
         let mut writer = Box::new(self.writer(api, true)?);
-        writer.push(&held, &mut self.explain);
+        writer.take(Input::Bytes(&held), &mut self.explain);
         self.body = InputState::Events(writer);
         Ok(())
     }
 
     fn fail(&mut self, failure: Failure) {
         match &mut self.body {
-            InputState::Events(writer) => writer.fail(failure, &mut self.explain),
+            InputState::Events(writer) => writer.take(Input::Failure(failure), &mut self.explain),
             body => *body = InputState::Failed(failure),
         }
     }
@@ -410,19 +413,19 @@ impl<'t> Filter<'t> {
             }
             self.begin_events()?;
         }
-        let ending = self.order.ending;
+        let ending = self.params.ending;
         match &mut self.body {
             InputState::Unknown(_) => {
                 self.refuse_input("The input is empty: there is no answer of an engine to rewrite.");
                 self.body = InputState::Failed(Unusable::Foreign.into());
             }
-            InputState::Events(writer) => writer.finish(ending, &mut self.explain),
+            InputState::Events(writer) => writer.take(Input::End(ending), &mut self.explain),
             InputState::Object(body) => {
                 let body = std::mem::take(body);
                 let mut writer = self.writer(detect_api(&body).unwrap_or(Api::Chat), false)?;
                 match ending {
-                    Ending::Clean => writer.whole(&body, &mut self.explain),
-                    _ => writer.finish(ending, &mut self.explain),
+                    Ending::Clean => writer.take(Input::Whole(&body), &mut self.explain),
+                    _ => writer.take(Input::End(ending), &mut self.explain),
                 }
                 self.body = InputState::Events(Box::new(writer));
             }
@@ -432,10 +435,10 @@ impl<'t> Filter<'t> {
     }
 
     fn writer(&mut self, seen: Api, events: bool) -> Result<Writer, FilterError> {
-        let order = self.order.clone();
-        let api = order.api.unwrap_or(seen);
+        let params = self.params.clone();
+        let api = params.api.unwrap_or(seen);
         let refused = |text: &str| FilterError::Refused(text.to_owned());
-        match order.to {
+        match params.to {
             Some(Target::Response) if api == Api::Completions => {
                 return Err(refused("Only an answer of Chat Completions can become one of Responses."));
             }
@@ -444,7 +447,7 @@ impl<'t> Filter<'t> {
             }
             Some(Target::Message) => return self.message(api, events),
             None if api == Api::Messages => {
-                self.order.to = Some(Target::Message);
+                self.params.to = Some(Target::Message);
                 return self.message(api, events);
             }
             None if api == Api::Responses => return self.response(api, events),
@@ -455,30 +458,30 @@ impl<'t> Filter<'t> {
             }
             _ => {}
         }
-        let shape = match &order.request {
-            Some(request) => {
-                let ask = self.read_request(request, |request| ChatRequest::recall(api, request))?;
+        let shape = match &params.request {
+            Some(body) => {
+                let request = self.read_request(body, |body| ChatRequest::recall(api, body))?;
                 // Such a request is sent once for each choice: this answer is for one of them.
-                let adapted = plan::adapted(&ask, request, &order.route).unwrap_or_default();
-                let ask = if adapted.fans_out() { ask.one_of_several(0) } else { ask };
-                adapted.shape(plan::shape(&ask, &order.route))
+                let adapted = plan::adapted(&request, body, &params.route).unwrap_or_default();
+                let request = if adapted.fans_out() { request.one_of_several(0) } else { request };
+                adapted.shape(plan::shape(&request, &params.route))
             }
             None => Shape {
-                quirks: order.route.identity.engine.quirks,
-                max_event_bytes: order.route.max_event_bytes,
+                quirks: params.route.identity.engine.quirks,
+                max_event_bytes: params.route.max_event_bytes,
                 script: TextFormat::of(
-                    &order.route.options,
+                    &params.route.options,
                     "",
                     OutputConstraints::default(),
                     EngineParsers::default(),
                 )
                 .map(Arc::new),
-                ..Shape::new(api, events, order.route.options.clone())
+                ..Shape::new(api, events, params.route.options.clone())
             },
         };
         let stream = shape.stream;
         Ok(Writer {
-            rewriter: Rewriter::new(shape, order.stamp.clone()),
+            rewriter: Rewriter::new(shape, params.stamp.clone()),
             out: OutputBuffer::default(),
             stream,
         })
@@ -486,14 +489,13 @@ impl<'t> Filter<'t> {
 
     /// Creates a writer whose output is a Responses answer.
     fn response(&mut self, api: Api, events: bool) -> Result<Writer, FilterError> {
-        let FilterParams { request, route, stamp, .. } = &self.order.clone();
+        let FilterParams { request: body, route, stamp, .. } = &self.params.clone();
         let plain = Bytes::from(format!("{{\"stream\":{events}}}"));
         let way = if api == Api::Responses { ResponsesMode::Native } else { ResponsesMode::Chat };
-        let request = request.as_ref().unwrap_or(&plain);
-        let asked =
-            self.read_request(request, |request| ResponsesRequest::recall(request, &route.options, way))?;
-        let (_, shape, reply) = plan::response(&asked, route);
-        let adapted = plan::response_body(&asked, &ChatInputs::default(), route).unwrap_or_default();
+        let body = body.as_ref().unwrap_or(&plain);
+        let request = self.read_request(body, |body| ResponsesRequest::recall(body, &route.options, way))?;
+        let (_, shape, reply) = plan::response(&request, route);
+        let adapted = plan::response_body(&request, &ChatInputs::default(), route).unwrap_or_default();
         let stream = reply.stream;
         let shape = Shape { client: api, upstream: api, ..adapted.shape(shape) };
         let encoder = Box::new(Response::new(reply, stamp));
@@ -503,23 +505,23 @@ impl<'t> Filter<'t> {
 
     /// Creates a writer whose output is a message of Anthropic's API. Its thinking has no signatures.
     fn message(&mut self, api: Api, events: bool) -> Result<Writer, FilterError> {
-        let mut order = self.order.clone();
+        let mut params = self.params.clone();
         if api == Api::Messages {
-            order.route.messages = MessagesMode::Native;
+            params.route.messages = MessagesMode::Native;
         }
         let plain = Bytes::from(format!("{{\"stream\":{events}}}"));
-        let asked = self.read_request(order.request.as_ref().unwrap_or(&plain), |request| {
-            let asked = order.messages_request(request)?;
-            plan::message(&asked, &order.route)
+        let body = params.request.as_ref().unwrap_or(&plain);
+        let (Plan { shape, .. }, mut reply) = self.read_request(body, |body| {
+            let request = params.messages_request(body)?;
+            plan::message(&request, &params.route)
         })?;
-        let (Plan { shape, .. }, mut reply) = asked;
-        if order.request.is_none() {
+        if params.request.is_none() {
             reply.stop = StopRules::default();
         }
         let stream = reply.stream;
         let shape = Shape { upstream: api, ..shape };
-        let encoder = Box::new(Message::new(reply, &order.stamp));
-        let rewriter = Rewriter::with_encoder(shape, order.stamp, encoder);
+        let encoder = Box::new(MessageEncoder::new(reply, &params.stamp));
+        let rewriter = Rewriter::with_encoder(shape, params.stamp, encoder);
         Ok(Writer { rewriter, out: OutputBuffer::default(), stream })
     }
 
@@ -540,7 +542,7 @@ impl<'t> Filter<'t> {
         let error = match &self.body {
             InputState::Events(writer) => writer.error_response().cloned(),
             InputState::Error(text) => {
-                Some(self.order.disclosed(Failure::of_answer(self.order.status, text, false)))
+                Some(self.params.disclosed(Failure::of_answer(self.params.status, text, false)))
             }
             InputState::Failed(failure) => Some(failure.clone()),
             InputState::Unknown(_) | InputState::Undetected(_) | InputState::Object(_) => {
@@ -567,9 +569,9 @@ impl<'t> Filter<'t> {
     fn write_rest(&mut self, error: Option<Failure>, output: &mut dyn Write) -> io::Result<bool> {
         if let Some(failure) = error {
             let mut out = BytesMut::new();
-            match self.order.to {
+            match self.params.to {
                 Some(Target::Message) => {
-                    write_messages_error(&failure, self.order.stamp.request_id.as_deref(), &mut out)
+                    write_messages_error(&failure, self.params.stamp.request_id.as_deref(), &mut out)
                 }
                 _ => failure.write(false, &mut out),
             }
@@ -591,7 +593,7 @@ impl<'t> Filter<'t> {
     }
 
     fn end_line(&self, out: &mut BytesMut) {
-        if self.order.shown || self.foreign {
+        if self.params.shown || self.foreign {
             out.extend_from_slice(b"\n");
         }
     }
@@ -632,14 +634,14 @@ struct PendingEvents {
 }
 
 impl PendingEvents {
-    fn new(order: &FilterParams) -> Self {
-        let most = order.route.max_event_bytes;
+    fn new(params: &FilterParams) -> Self {
+        let most = params.route.max_event_bytes;
         Self {
             framer: Framer::new(most),
             held: Vec::new(),
             most,
-            has_event: order.api.is_some(),
-            api: order.api,
+            has_event: params.api.is_some(),
+            api: params.api,
         }
     }
 

@@ -66,17 +66,17 @@ fn between<'t>(text: &'t str, start: &str, end: &str) -> Option<&'t str> {
 fn filled(template: &str, values: &[(&str, impl AsRef<str>)]) -> String {
     let mut out = String::with_capacity(template.len());
     let mut rest = template;
-    while let Some((before, behind)) = rest.split_once("{{") {
+    while let Some((before, after)) = rest.split_once("{{") {
         out.push_str(before);
-        let Some((name, behind)) = behind.split_once("}}") else {
+        let Some((name, after)) = after.split_once("}}") else {
             out.push_str("{{");
-            rest = behind;
+            rest = after;
             continue;
         };
         if let Some((_, value)) = values.iter().find(|(own, _)| *own == name) {
             out.push_str(value.as_ref());
         }
-        rest = behind;
+        rest = after;
     }
     out.push_str(rest);
     out

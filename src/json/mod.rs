@@ -9,14 +9,14 @@ mod strings;
 
 use bytes::{BufMut, BytesMut};
 pub(crate) use scan::{
-    Elements, Invalid, Read, Scanner, elements, leading_text, pass_part, raw_member, read, read_into,
-    read_strict, read_with_null,
+    Elements, Invalid, LongStrings, Read, Scanner, elements, leading_text, pass_part, raw_member, read,
+    read_into, read_strict, read_with_null,
 };
 pub(crate) use spelled::places_of;
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::ops::Range;
-pub(crate) use strings::{LongStrings, plain_run};
+pub(crate) use strings::plain_run;
 
 /// JSON value kept as its source text, which has been validated. It passes through unparsed, so that numbers and
 /// key order stay the same.

@@ -3,13 +3,15 @@
 //! Takes: text. Gives: slices of it, typed by the reader ([`Read`]). Remembers: the position and the nesting depth.
 //! Never: accepts more than RFC 8259 allows, or more than [`DEPTH`] levels.
 
-use super::strings::{LongStrings, Marks, string_run};
+use super::strings::Marks;
 use super::{Raw, Text};
 use std::borrow::Cow;
 use std::fmt;
 
 /// Limit on the levels of nesting in a text, which bounds the recursion.
 const DEPTH: u32 = 128;
+/// Least length of a string that [`LongStrings`] keeps, in bytes.
+const LONG: usize = 1 << 9;
 
 /// Type that can be read from JSON text.
 ///
@@ -60,7 +62,35 @@ pub(crate) fn read_strict<'a, T: Read<'a>>(text: &'a str, levels: u32) -> Result
     Ok((value, if let Strings::Noted(long) = strings { long } else { LongStrings::default() }))
 }
 
+/// Long strings of a text that has been read once, by the addresses of their first bytes. Later readers of its parts step
+/// over them.
+#[derive(Debug, Default)]
+pub(crate) struct LongStrings(Vec<LongString>);
+
+#[derive(Debug)]
+struct LongString {
+    address: usize,
+    length: usize,
+}
+
 impl LongStrings {
+    /// Long strings of a text of which none are known.
+    pub(crate) const UNKNOWN: &'static Self = &Self(Vec::new());
+
+    /// Notes a string, given without its quotes, that comes after all those before.
+    fn note(&mut self, body: &str) {
+        if body.len() >= LONG {
+            self.0.push(LongString { address: body.as_ptr() as usize, length: body.len() });
+        }
+    }
+
+    /// Returns the length of the long string with which `rest` begins; `None` if there is none.
+    fn length_at(&self, rest: &str) -> Option<usize> {
+        let address = rest.as_ptr() as usize;
+        let at = self.0.binary_search_by_key(&address, |string| string.address).ok()?;
+        self.0.get(at).map(|string| string.length)
+    }
+
     /// Reads one value of the text to which these strings belong. Strings that `T` does not look into cost hardly
     /// anything.
     ///
@@ -409,9 +439,10 @@ impl<'a> Scanner<'a> {
     #[inline]
     fn string_end(&mut self) -> Option<(&'a str, bool)> {
         let start = self.at;
+        let mut marks = Marks::from(self.text.as_bytes(), start);
         let mut escaped = false;
         loop {
-            self.at += string_run(self.text.as_bytes().get(self.at..)?);
+            self.at = marks.next(self.at);
             match self.byte()? {
                 b'"' => break,
                 b'\\' => self.escape()?,
@@ -426,19 +457,7 @@ impl<'a> Scanner<'a> {
 
     /// Reads a string that may be long, and notes it if it is. Returns the text between its quotes.
     fn noted_string(&mut self) -> Option<&'a str> {
-        self.take(b'"')?;
-        let start = self.at;
-        let mut marks = Marks::from(self.text.as_bytes(), start);
-        loop {
-            self.at = marks.next(self.at);
-            match self.byte()? {
-                b'"' => break,
-                b'\\' => self.escape()?,
-                _ => return None,
-            }
-        }
-        let body = self.text.get(start..self.at)?;
-        self.at += 1;
+        let (body, _) = self.string()?;
         if let Strings::Noted(long) = &mut self.strings {
             long.note(body);
         }

@@ -1,46 +1,14 @@
 //! Bytes of JSON strings that matter to a scanner: quotes, backslashes and control characters, found many at a time.
 //!
-//! Takes: bytes. Gives: the places of those that matter. Remembers: the block at hand; where long strings end.
+//! Takes: bytes. Gives: the places of those that matter. Remembers: the block at hand.
 //! Never: resolves an escape.
 
 use wide::u8x16;
 
-/// Least length of a string that [`LongStrings`] keeps, in bytes.
-const LONG: usize = 1 << 9;
 /// Bytes that are looked at together.
 const BLOCK: usize = 16;
 /// Blocks without a mark after which a search that has a start-up cost is worth it.
 const CLEAN: usize = 16;
-
-/// Long strings of a text that has been read once, by the addresses of their first bytes. Later readers of its parts step
-/// over them.
-#[derive(Debug, Default)]
-pub(crate) struct LongStrings(Vec<LongString>);
-
-#[derive(Debug)]
-struct LongString {
-    address: usize,
-    length: usize,
-}
-
-impl LongStrings {
-    /// Long strings of a text of which none are known.
-    pub(crate) const UNKNOWN: &'static Self = &Self(Vec::new());
-
-    /// Notes a string, given without its quotes, that comes after all those before.
-    pub(super) fn note(&mut self, body: &str) {
-        if body.len() >= LONG {
-            self.0.push(LongString { address: body.as_ptr() as usize, length: body.len() });
-        }
-    }
-
-    /// Returns the length of the long string with which `rest` begins; `None` if there is none.
-    pub(super) fn length_at(&self, rest: &str) -> Option<usize> {
-        let address = rest.as_ptr() as usize;
-        let at = self.0.binary_search_by_key(&address, |string| string.address).ok()?;
-        self.0.get(at).map(|string| string.length)
-    }
-}
 
 /// Search for the marks of a string: bytes that end it, begin an escape, or are not allowed in it.
 pub(super) struct Marks<'a> {
@@ -98,23 +66,7 @@ fn marks(bytes: &[u8], at: usize) -> u32 {
     (control | block.simd_eq(u8x16::splat(b'"')) | block.simd_eq(u8x16::splat(b'\\'))).to_bitmask()
 }
 
-/// Returns the number of bytes before the first that ends a string, begins an escape, or is not allowed in one.
-#[inline]
-pub(super) fn string_run(bytes: &[u8]) -> usize {
-    /// Bytes for which a vectorised search is not worth its start.
-    const SHORT: usize = 64;
-    let front = bytes.get(..SHORT).unwrap_or(bytes);
-    let run = plain_run(front, [b'"', b'\\'], 0x20);
-    if run < SHORT { run } else { long_run(bytes, SHORT) }
-}
-
-/// Returns the same as [`string_run`] for a run of at least `from` bytes.
-#[inline(never)]
-fn long_run(bytes: &[u8], from: usize) -> usize {
-    from + clean_run(bytes.get(from..).unwrap_or_default())
-}
-
-/// Returns the same as [`string_run`] for bytes of which many are clean.
+/// Returns the number of bytes before the first mark. Fast where marks are rare.
 fn clean_run(bytes: &[u8]) -> usize {
     let run = memchr::memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len());
     let run = bytes.get(..run).unwrap_or_default();

@@ -16,7 +16,7 @@ use bytes::BytesMut;
 /// Working state while a request is adapted to one engine: the parsed request and the edits that the rules have
 /// made so far.
 pub(super) struct RequestAdapter<'t> {
-    pub(super) ask: &'t ChatRequest,
+    pub(super) request: &'t ChatRequest,
     pub(super) text: &'t str,
     pub(super) options: &'t Options,
     /// Efforts that the model takes; none if that is not known.
@@ -24,13 +24,13 @@ pub(super) struct RequestAdapter<'t> {
     /// True if the body was generated from a Responses request, so that its roles already follow the options.
     pub(super) is_generated: bool,
     pub(super) top: ObjectEdit<'t>,
-    pub(super) messages: Vec<Message<'t>>,
+    pub(super) messages: Vec<AdaptedMessage<'t>>,
     /// Edits inside members and messages, beside those of `top` and `messages`.
     pub(super) edits: Edits,
 }
 
 /// Structured message: one with more than plain text, which a rule may have to change.
-pub(super) struct Message<'t> {
+pub(super) struct AdaptedMessage<'t> {
     /// Index in `messages`.
     pub(super) at: usize,
     /// Role as JSON, quotes included.
@@ -39,17 +39,17 @@ pub(super) struct Message<'t> {
 }
 
 impl<'t> RequestAdapter<'t> {
-    pub(super) fn new(ask: &'t ChatRequest, text: &'t str, options: &'t Options, items: bool) -> Self {
-        let places = &ask.places;
+    pub(super) fn new(request: &'t ChatRequest, text: &'t str, options: &'t Options, items: bool) -> Self {
+        let places = &request.places;
         let message = |(at, range): &NumberedMessage| {
             let object = text.get(range.clone())?;
             let members = fields::read_part(text, object).ok()?;
             let role = members.iter().find(|member| member.key == "role")?.value.get();
             let spans: Vec<_> = members.iter().map(MemberSpan::from).collect();
-            Some(Message { at: *at, role, edit: ObjectEdit::new(text, spans, range.end - 1) })
+            Some(AdaptedMessage { at: *at, role, edit: ObjectEdit::new(text, spans, range.end - 1) })
         };
         Self {
-            ask,
+            request,
             text,
             options,
             efforts: Efforts::NONE,
@@ -72,9 +72,14 @@ impl<'t> RequestAdapter<'t> {
         edits
     }
 
+    /// Iterates over the structured messages of this role, given as JSON with its quotes.
+    pub(super) fn of_role(&mut self, role: &'static str) -> impl Iterator<Item = &mut AdaptedMessage<'t>> {
+        self.messages.iter_mut().filter(move |message| message.role == role)
+    }
+
     /// Returns all messages of the body, plain ones too.
     pub(super) fn all_messages(&self) -> Vec<Raw<'t>> {
-        let all = self.ask.places.messages.clone().and_then(|at| self.text.get(at));
+        let all = self.request.places.messages.clone().and_then(|at| self.text.get(at));
         all.and_then(json::elements).into_iter().flatten().collect()
     }
 }

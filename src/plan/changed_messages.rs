@@ -57,7 +57,7 @@ fn with_messages(body: &Bytes, change: Change) -> Option<Bytes> {
 }
 
 /// Replaces images in the results of tools by a line such as `[image 1]`, and puts the images, each after that line,
-/// before the rest of the user's message that follows; if none does, into one of their own.
+/// before the rest of the user's message that follows; if none does, into a separate message.
 fn images_after_tools<'t>(all: &[Raw<'t>]) -> Option<Vec<Cow<'t, str>>> {
     let (mut messages, mut images, mut any) = (Vec::with_capacity(all.len() + 1), Vec::new(), false);
     for message in all {
@@ -69,7 +69,7 @@ fn images_after_tools<'t>(all: &[Raw<'t>]) -> Option<Vec<Cow<'t, str>>> {
             messages.push(text.map_or_else(|| message.get().into(), Cow::Owned));
             continue;
         }
-        let turn = Turn::of(*message).filter(|turn| turn.role == USER);
+        let turn = ChangedTurn::of(*message).filter(|turn| turn.role == USER);
         match (std::mem::take(&mut images), turn) {
             (images, _) if images.is_empty() => messages.push(message.get().into()),
             (images, Some(turn)) => messages.push(with_images(&images, &turn.inner_parts()).into()),
@@ -119,7 +119,7 @@ fn with_images(images: &[String], rest: &str) -> String {
 fn text_into_reasoning<'t>(all: &[Raw<'t>]) -> Option<Vec<Cow<'t, str>>> {
     let mut any = false;
     let changed = |message: &Raw<'t>| {
-        let new = Turn::of(*message).filter(|turn| !turn.calls.is_empty()).and_then(|mut turn| {
+        let new = ChangedTurn::of(*message).filter(|turn| !turn.calls.is_empty()).and_then(|mut turn| {
             let text = turn.text().filter(|text| !text.is_empty())?;
             let (_, reasoning) = turn.reasoning.as_mut()?;
             reasoning.push(text.into());
@@ -136,9 +136,9 @@ fn text_into_reasoning<'t>(all: &[Raw<'t>]) -> Option<Vec<Cow<'t, str>>> {
 /// Merges neighbouring messages of the user, and of the assistant.
 fn merge_roles<'t>(all: &[Raw<'t>]) -> Option<Vec<Cow<'t, str>>> {
     // A message that stays alone stays as it is spelled.
-    let mut merged: Vec<(Option<&'t str>, Option<Turn<'t>>)> = Vec::new();
+    let mut merged: Vec<(Option<&'t str>, Option<ChangedTurn<'t>>)> = Vec::new();
     for message in all {
-        match (merged.last_mut(), Turn::of(*message)) {
+        match (merged.last_mut(), ChangedTurn::of(*message)) {
             (Some((own, Some(last))), Some(turn)) if last.role == turn.role => {
                 last.add(turn);
                 *own = None;
@@ -146,7 +146,7 @@ fn merge_roles<'t>(all: &[Raw<'t>]) -> Option<Vec<Cow<'t, str>>> {
             (_, turn) => merged.push((Some(message.get()), turn)),
         }
     }
-    let written = |(own, turn): (Option<&'t str>, Option<Turn<'t>>)| match own {
+    let written = |(own, turn): (Option<&'t str>, Option<ChangedTurn<'t>>)| match own {
         Some(own) => own.into(),
         None => turn.map(|turn| turn.written()).unwrap_or_default().into(),
     };
@@ -154,7 +154,7 @@ fn merge_roles<'t>(all: &[Raw<'t>]) -> Option<Vec<Cow<'t, str>>> {
 }
 
 /// Message of the user or of the assistant, or several of them that become one.
-struct Turn<'t> {
+struct ChangedTurn<'t> {
     /// Role as JSON, with its quotes.
     role: &'t str,
     /// Contents that are neither null nor absent, in order.
@@ -165,7 +165,7 @@ struct Turn<'t> {
     calls: Vec<Raw<'t>>,
 }
 
-impl<'t> Turn<'t> {
+impl<'t> ChangedTurn<'t> {
     /// Reads a message; `None` if it has another role, or members that another message could not take over.
     fn of(message: Raw<'t>) -> Option<Self> {
         let mut turn = Self { role: "", contents: Vec::new(), reasoning: None, calls: Vec::new() };

@@ -1,6 +1,6 @@
 //! Changes of messages, each of which returns true if it altered the request (engines E.3).
 
-use super::adapt::{Message, RequestAdapter, joined};
+use super::adapt::{AdaptedMessage, RequestAdapter, joined};
 use super::object_edit::ObjectEdit;
 use crate::json::{self, Members, Raw, Text, quoted, raw_member};
 use crate::request::fields::{Edits, place};
@@ -11,17 +11,10 @@ use bytes::Bytes;
 
 const ASSISTANT: &str = "\"assistant\"";
 
-impl<'t> RequestAdapter<'t> {
-    /// Iterates over the structured messages of this role, given as JSON with its quotes.
-    fn of_role(&mut self, role: &'static str) -> impl Iterator<Item = &mut Message<'t>> {
-        self.messages.iter_mut().filter(move |message| message.role == role)
-    }
-}
-
 /// Applies `change` to every message, and returns true if it altered any of them.
 fn any<'m, 't: 'm>(
-    messages: impl Iterator<Item = &'m mut Message<'t>>,
-    mut change: impl FnMut(&mut Message<'t>) -> bool,
+    messages: impl Iterator<Item = &'m mut AdaptedMessage<'t>>,
+    mut change: impl FnMut(&mut AdaptedMessage<'t>) -> bool,
 ) -> bool {
     let mut any = false;
     messages.for_each(|message| any |= change(message));
@@ -32,10 +25,10 @@ fn any<'m, 't: 'm>(
 /// apart from its system message.
 pub(super) fn developer(adapter: &mut RequestAdapter<'_>, always: bool) -> bool {
     // Roles in a body generated from Responses items already follow the options.
-    let wanted = adapter.options.developer_role == DeveloperRole::System
-        && !adapter.ask.is_gpt_oss()
+    let is_configured = adapter.options.developer_role == DeveloperRole::System
+        && !adapter.request.is_gpt_oss()
         && !adapter.is_generated;
-    if !(always || wanted) {
+    if !(always || is_configured) {
         return false;
     }
     let renamed = any(adapter.of_role("\"developer\""), |message| {
@@ -162,7 +155,7 @@ pub(super) fn drop_of_assistant(adapter: &mut RequestAdapter<'_>, keys: &[&str])
     any(adapter.of_role(ASSISTANT), |message| keys.iter().filter(|key| message.edit.remove(key)).count() > 0)
 }
 
-fn has_calls(message: &Message<'_>) -> bool {
+fn has_calls(message: &AdaptedMessage<'_>) -> bool {
     message.edit.elements("tool_calls").next().is_some()
 }
 
@@ -251,17 +244,17 @@ pub(super) fn continue_final_message(
     members: &[(&str, &str)],
     items: bool,
 ) -> bool {
-    if adapter.ask.is_gpt_oss() || adapter.is_generated && !items {
+    if adapter.request.is_gpt_oss() || adapter.is_generated && !items {
         return false;
     }
-    let places = &adapter.ask.places;
+    let places = &adapter.request.places;
     let list = places.messages.clone().and_then(|at| adapter.text.get(at)).unwrap_or("");
     let Some(last) = adapter.messages.last().filter(|last| last.role == ASSISTANT) else { return false };
     // `messages` holds only structured messages: the check finds out whether it is the last of the whole list.
     let end = last.edit.end() + 1;
-    let behind = places.messages.clone().and_then(|at| adapter.text.get(end..at.end)).unwrap_or("");
+    let after = places.messages.clone().and_then(|at| adapter.text.get(end..at.end)).unwrap_or("");
     let has_text = last.edit.non_null("content").is_some_and(|content| content != "\"\"" && content != "[]");
-    let is_last = !list.is_empty() && behind.trim_start() == "]";
+    let is_last = !list.is_empty() && after.trim_start() == "]";
     if !is_last || !has_text || has_calls(last) {
         return false;
     }

@@ -15,15 +15,16 @@ mod rules;
 mod settings;
 mod tools;
 
-use crate::engine::Identity;
+use crate::engine::EngineIdentity;
 use crate::engine::fallback::{Fallback, Fallbacks};
-use crate::engine::rule::{Change, RequestRule};
+use crate::engine::rule::{RequestRule, RuleChange, rules_for};
 use crate::request::fields::{self, Edits};
 use crate::request::messages::{EngineRequest, MessagesMode, MessagesRequest};
 use crate::request::responses::{Capabilities, ChatInputs, ResponsesMode, ResponsesRequest};
 use crate::request::{ChatRequest, EngineBody, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, opens_thinking};
 use crate::wire::encode::{
-    Calls, Message, MessageReply, NameMeaning, Reply, Sealing, StopRules, StreamForm, ThinkingDisplay,
+    MessageEncoder, MessageReply, NameMeaning, OutputCalls, Reply, Sealing, StopRules, StreamForm,
+    ThinkingDisplay,
 };
 use crate::wire::fault::Failure;
 use crate::wire::options::{Harmony, Options, ReasoningField, RequestUnknown};
@@ -36,7 +37,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Route {
     /// Identity (engine, version, front end) of the server behind the upstream.
-    pub identity: Identity,
+    pub identity: EngineIdentity,
     /// The options in force for this request.
     pub options: Arc<Options>,
     /// Largest size of one engine event, in bytes.
@@ -60,7 +61,7 @@ pub struct Route {
 impl Route {
     /// Returns a route with default settings: model names pass unchanged, and Responses requests use the default
     /// mode.
-    pub fn new(identity: impl Into<Identity>, options: Arc<Options>, max_event_bytes: usize) -> Self {
+    pub fn new(identity: impl Into<EngineIdentity>, options: Arc<Options>, max_event_bytes: usize) -> Self {
         let identity = identity.into();
         Self {
             identity,
@@ -123,10 +124,10 @@ pub struct AdaptedBody {
 }
 
 impl AdaptedBody {
-    /// Returns true if the body requests only the first of several choices, so that each other choice needs a
-    /// request of its own.
+    /// Returns true if the body requests only the first of several choices, so that each other choice needs its
+    /// own request.
     pub fn fans_out(&self) -> bool {
-        self.rules.iter().any(|rule| matches!(rule.change, Change::FanOut { .. }))
+        self.rules.iter().any(|rule| matches!(rule.change, RuleChange::FanOut { .. }))
     }
 
     /// Returns the fallbacks among the applied rules.
@@ -139,7 +140,7 @@ impl AdaptedBody {
     #[must_use]
     pub fn shape(&self, shape: Shape) -> Shape {
         let is_continued =
-            self.rules.iter().any(|rule| matches!(rule.change, Change::ContinueMessage { .. }));
+            self.rules.iter().any(|rule| matches!(rule.change, RuleChange::ContinueMessage { .. }));
         let continues_text = shape.continues_text || is_continued && !opens_thinking(&self.body.joined());
         Shape { adapted: self.names(), continues_text, ..shape }
     }
@@ -155,18 +156,19 @@ impl AdaptedBody {
 /// # Errors
 /// Fails on a field that the API does not name, where unknown fields are refused, and on a value that this engine
 /// does not support.
-pub fn plan(ask: &ChatRequest, body: &Bytes, route: &Route) -> Result<Plan, Failure> {
-    ask.check_unknown(route.options.request_unknown)?;
-    let script = script(ask, route);
-    let adapted = upstream_body(ask, body, route, script.as_deref())?;
-    let shape = adapted.shape(shape_of(ask, route, script));
-    let others = if adapted.fans_out() { others(ask, body, &adapted, route)? } else { Vec::new() };
+pub fn plan(request: &ChatRequest, body: &Bytes, route: &Route) -> Result<Plan, Failure> {
+    request.check_unknown(route.options.request_unknown)?;
+    let script = script(request, route);
+    let adapted = upstream_body(request, body, route, script.as_deref())?;
+    let shape = adapted.shape(shape_of(request, route, script));
+    let others = if adapted.fans_out() { others(request, body, &adapted, route)? } else { Vec::new() };
     let fallbacks = adapted.fallbacks();
     let is_unknown = !route.identity.engine.is_known();
-    let may_lack = is_unknown && !adapted.fans_out() && ask.choice.is_none() && rules::can_fan_out(ask, body);
+    let may_lack =
+        is_unknown && !adapted.fans_out() && request.choice.is_none() && rules::can_fan_out(request, body);
     Ok(Plan {
-        api: ask.api,
-        path: path(ask.api),
+        api: request.api,
+        path: path(request.api),
         body: adapted.body,
         others,
         shape,
@@ -178,19 +180,21 @@ pub fn plan(ask: &ChatRequest, body: &Bytes, route: &Route) -> Result<Plan, Fail
 /// Builds the bodies for all choices but the first. They are identical unless the client sends a seed, which then
 /// differs for each choice.
 fn others(
-    ask: &ChatRequest,
+    request: &ChatRequest,
     body: &Bytes,
     first: &AdaptedBody,
     route: &Route,
 ) -> Result<Vec<EngineBody>, Failure> {
-    let text =
-        body.get(ask.places.offset..).and_then(|text| simdutf8::basic::from_utf8(text).ok()).unwrap_or("");
-    let is_seeded = ask.places.members.iter().any(|member| member.key(text) == "seed");
+    let text = body
+        .get(request.places.offset..)
+        .and_then(|text| simdutf8::basic::from_utf8(text).ok())
+        .unwrap_or("");
+    let is_seeded = request.places.members.iter().any(|member| member.key(text) == "seed");
     let other = |choice| match is_seeded {
-        true => Ok(adapted(&ask.one_of_several(choice), body, route)?.body),
+        true => Ok(adapted(&request.one_of_several(choice), body, route)?.body),
         false => Ok(first.body.clone()),
     };
-    (1..ask.choices).map(other).collect()
+    (1..request.choices).map(other).collect()
 }
 
 /// Returns the adapted body alone, without the rest of the plan; used to explain what samewire changes in a
@@ -198,9 +202,9 @@ fn others(
 ///
 /// # Errors
 /// Fails under the same conditions as [`plan`].
-pub fn adapted(ask: &ChatRequest, body: &Bytes, route: &Route) -> Result<AdaptedBody, Failure> {
-    ask.check_unknown(route.options.request_unknown)?;
-    upstream_body(ask, body, route, script(ask, route).as_deref())
+pub fn adapted(request: &ChatRequest, body: &Bytes, route: &Route) -> Result<AdaptedBody, Failure> {
+    request.check_unknown(route.options.request_unknown)?;
+    upstream_body(request, body, route, script(request, route).as_deref())
 }
 
 fn path(api: Api) -> &'static str {
@@ -212,67 +216,74 @@ fn path(api: Api) -> &'static str {
     }
 }
 
-/// Returns the shape alone: the settings with which the rewriter reads the answer to `ask`.
-pub fn shape(ask: &ChatRequest, route: &Route) -> Shape {
-    shape_of(ask, route, script(ask, route))
+/// Returns the shape alone: the settings with which the rewriter reads the answer to `request`.
+pub fn shape(request: &ChatRequest, route: &Route) -> Shape {
+    shape_of(request, route, script(request, route))
 }
 
-fn shape_of(ask: &ChatRequest, route: &Route, script: Option<Arc<TextFormat>>) -> Shape {
-    let plain = Shape::new(ask.api, ask.stream, route.options.clone());
+fn shape_of(request: &ChatRequest, route: &Route, script: Option<Arc<TextFormat>>) -> Shape {
+    let plain = Shape::new(request.api, request.stream, route.options.clone());
     Shape {
-        model: ask.model.clone(),
-        choices: ask.choices,
-        include_usage: ask.include_usage || route.options.force_usage,
-        continuous_usage: ask.continuous_usage,
-        logprobs: ask.logprobs,
-        extensions: ask.extensions,
-        include_obfuscation: ask.include_obfuscation,
-        limit: ask.limit,
-        forced_function: ask.forced_function.clone(),
-        one_call: ask.legacy_functions
-            || ask.one_call && route.identity.requests().any(|rule| matches!(rule.change, Change::OneCall)),
-        is_constrained: ask.constrained,
-        continues_text: ask.continues_text && !ask.is_gpt_oss(),
-        thinking_is_off: ask.reasons == Some(false) && !ask.is_gpt_oss(),
-        functions: Tools::names_in(ask.offer().tools),
-        custom_tools: ask.custom_tools.clone(),
-        legacy_functions: ask.legacy_functions,
+        model: request.model.clone(),
+        choices: request.choices,
+        include_usage: request.include_usage || route.options.force_usage,
+        continuous_usage: request.continuous_usage,
+        logprobs: request.logprobs,
+        extensions: request.extensions,
+        include_obfuscation: request.include_obfuscation,
+        limit: request.limit,
+        forced_function: request.forced_function.clone(),
+        one_call: request.legacy_functions
+            || request.one_call
+                && rules_for(&route.identity).any(|rule| matches!(rule.change, RuleChange::OneCall)),
+        is_constrained: request.constrained,
+        continues_text: request.continues_text && !request.is_gpt_oss(),
+        thinking_is_off: request.reasons == Some(false) && !request.is_gpt_oss(),
+        functions: Tools::names_in(request.offer().tools),
+        custom_tools: request.custom_tools.clone(),
+        legacy_functions: request.legacy_functions,
         max_event_bytes: route.max_event_bytes,
         quirks: route.identity.engine.quirks,
         models: route.models.clone(),
-        script: script.or_else(|| cut_header(ask)),
-        hide_reasoning: ask.hides_reasoning || plain.hide_reasoning,
+        script: script.or_else(|| cut_header(request)),
+        hide_reasoning: request.hides_reasoning || plain.hide_reasoning,
         ..plain
     }
 }
 
 /// Returns the script for an answer of gpt-oss with a limit of two tokens: it ends within its header, which vLLM's parser
 /// leaves in the text (engines A.1.5).
-fn cut_header(ask: &ChatRequest) -> Option<Arc<TextFormat>> {
-    let is_cut = ask.is_gpt_oss() && ask.limit.is_some_and(|limit| limit <= 2);
+fn cut_header(request: &ChatRequest) -> Option<Arc<TextFormat>> {
+    let is_cut = request.is_gpt_oss() && request.limit.is_some_and(|limit| limit <= 2);
     is_cut.then(|| Arc::new(TextFormat::gpt_oss()))
 }
 
 /// Returns the script that parses reasoning and calls out of the text, or `None` if the engine leaves none there.
-fn script(ask: &ChatRequest, route: &Route) -> Option<Arc<TextFormat>> {
+fn script(request: &ChatRequest, route: &Route) -> Option<Arc<TextFormat>> {
     let mut parsers = route.parsers();
     // vLLM parses reasoning and omits it, or the options hide it from the client: either way none is in the text.
-    let hides = ask.hides_reasoning || route.options.reasoning_field == ReasoningField::None;
+    let hides = request.hides_reasoning || route.options.reasoning_field == ReasoningField::None;
     parsers.tells_reasoning |= hides;
-    let model = route.model_alias.as_ref().unwrap_or(&ask.model);
-    let script = TextFormat::of(&route.options, model, ask.offer(), parsers)?;
+    let model = route.model_alias.as_ref().unwrap_or(&request.model);
+    let script = TextFormat::of(&route.options, model, request.offer(), parsers)?;
     Some(Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref())))
 }
 
 /// Adds the fields that make the engine return special tokens or token ids, which the script needs to parse the
 /// text.
-fn request_text_fields(ask: &ChatRequest, text: &str, route: &Route, script: &TextFormat, edits: &mut Edits) {
+fn request_text_fields(
+    request: &ChatRequest,
+    text: &str,
+    route: &Route,
+    script: &TextFormat,
+    edits: &mut Edits,
+) {
     let passes = route.options.request_unknown == RequestUnknown::Pass;
     if script.needs_special_tokens() {
-        ask.append_unless_set((SKIP_SPECIAL_TOKENS, "false"), text, passes, edits);
+        request.append_unless_set((SKIP_SPECIAL_TOKENS, "false"), text, passes, edits);
     }
     if route.capabilities().token_ids && route.options.harmony == Harmony::Tokens {
-        ask.append_unless_set((RETURN_TOKEN_IDS, "true"), text, passes, edits);
+        request.append_unless_set((RETURN_TOKEN_IDS, "true"), text, passes, edits);
     }
 }
 
@@ -282,43 +293,43 @@ fn request_text_fields(ask: &ChatRequest, text: &str, route: &Route, script: &Te
 /// # Errors
 /// Fails like [`ResponsesRequest::chat`], and on a value that this engine does not support.
 pub fn response_body(
-    asked: &ResponsesRequest,
+    request: &ResponsesRequest,
     inputs: &ChatInputs<'_>,
     route: &Route,
 ) -> Result<AdaptedBody, Failure> {
     let takes = &route.capabilities();
     if route.responses == ResponsesMode::Native {
         return Ok(AdaptedBody {
-            body: asked.native(inputs, takes, &route.options)?.into(),
+            body: request.native(inputs, takes, &route.options)?.into(),
             rules: Vec::new(),
         });
     }
-    let body = asked.chat(inputs, takes, &route.options)?;
-    let is_plain = route.identity.requests().next().is_none() && route.fallbacks.is_empty();
+    let body = request.chat(inputs, takes, &route.options)?;
+    let is_plain = rules_for(&route.identity).next().is_none() && route.fallbacks.is_empty();
     if is_plain && !rules::merges_system(route) {
         return Ok(AdaptedBody { body: body.into(), rules: Vec::new() });
     }
     let text = simdutf8::basic::from_utf8(&body).unwrap_or_default();
-    let ask = ChatRequest::read_generated(text, asked.rules())?;
-    let script = asked.script(route.model_alias.as_deref(), takes, &route.options);
-    let (edits, rules) = rules::adapted(&ask, text, route, true, script.as_ref())?;
+    let chat = ChatRequest::read_generated(text, request.rules())?;
+    let script = request.script(route.model_alias.as_deref(), takes, &route.options);
+    let (edits, rules) = rules::adapted(&chat, text, route, true, script.as_ref())?;
     Ok(changed_messages::changed(AdaptedBody { body: edits.apply_in_place(&body)?, rules }, route.fallbacks))
 }
 
 /// Returns the upstream path, the answer's shape and the reply settings (echoed request fields, tool names,
 /// reasoning form) for a Responses request.
-pub fn response(asked: &ResponsesRequest, route: &Route) -> (&'static str, Shape, Reply) {
+pub fn response(request: &ResponsesRequest, route: &Route) -> (&'static str, Shape, Reply) {
     // `responses_reasoning` decides where reasoning goes; `reasoning_field` must not remove it before.
     let options = Options { reasoning_field: ReasoningField::ReasoningContent, ..(*route.options).clone() };
     let way = route.responses;
     let api = if way == ResponsesMode::Native { Api::Responses } else { Api::Chat };
     let route = Route { options: Arc::new(options), ..route.clone() };
-    let script = asked.script(route.model_alias.as_deref(), &route.capabilities(), &route.options);
+    let script = request.script(route.model_alias.as_deref(), &route.capabilities(), &route.options);
     let script = script.map(|script| Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref())));
-    let shape = shape_of(&asked.ask(), &route, script);
+    let shape = shape_of(&request.as_chat(), &route, script);
     let mut shape = Shape { client: api, upstream: api, include_usage: true, ..shape };
-    let mut calls = Calls::default();
-    for (name, called) in asked.tools.iter() {
+    let mut calls = OutputCalls::default();
+    for (name, called) in request.tools.iter() {
         if way == ResponsesMode::Chat {
             shape.functions.push(name.to_owned());
         }
@@ -326,15 +337,15 @@ pub fn response(asked: &ResponsesRequest, route: &Route) -> (&'static str, Shape
         calls.keep(name.to_owned(), NameMeaning { namespace, name: own, kind: called.kind });
     }
     let reply = Reply {
-        echo: asked.echo(),
+        echo: request.echo(),
         calls,
-        reasoning: asked.reasoning_place(route.options.responses_reasoning),
+        reasoning: request.reasoning_place(route.options.responses_reasoning),
         dialect: route.options.responses_dialect,
-        logprobs: asked.include.output_text_logprobs,
+        logprobs: request.include.output_text_logprobs,
         sealing: Sealing::default(),
         form: StreamForm::default(),
-        stream: asked.stream,
-        model: asked.model.clone(),
+        stream: request.stream,
+        model: request.model.clone(),
     };
     (path(api), shape, reply)
 }
@@ -344,60 +355,60 @@ pub fn response(asked: &ResponsesRequest, route: &Route) -> (&'static str, Shape
 ///
 /// # Errors
 /// Fails like [`plan`].
-pub fn message(asked: &MessagesRequest, route: &Route) -> Result<(Plan, MessageReply), Failure> {
+pub fn message(request: &MessagesRequest, route: &Route) -> Result<(Plan, MessageReply), Failure> {
     let route = message_route(route);
-    let plan = match &asked.engine_request {
-        EngineRequest::Chat(chat) => plan(chat, &asked.body, &route)?,
-        EngineRequest::Native { .. } => native_message(asked, &route)?,
+    let plan = match &request.engine_request {
+        EngineRequest::Chat(chat) => plan(chat, &request.body, &route)?,
+        EngineRequest::Native { .. } => native_message(request, &route)?,
     };
     let shape = Shape {
         include_usage: true,
-        hide_reasoning: asked.display == ThinkingDisplay::Hidden,
-        adapted: plan.shape.adapted.iter().chain(&asked.adapted).copied().collect(),
+        hide_reasoning: request.display == ThinkingDisplay::Hidden,
+        adapted: plan.shape.adapted.iter().chain(&request.adapted).copied().collect(),
         ..plan.shape
     };
     let reply = MessageReply {
-        model: asked.model.clone(),
-        stream: asked.stream,
-        display: asked.display,
+        model: request.model.clone(),
+        stream: request.stream,
+        display: request.display,
         sign: None,
-        stop: StopRules { limit: asked.limit, sequences: Some(asked.stop_sequences.clone()) },
-        used_ids: asked.used_ids.clone(),
+        stop: StopRules { limit: request.limit, sequences: Some(request.stop_sequences.clone()) },
+        used_ids: request.used_ids.clone(),
     };
     Ok((Plan { shape, ..plan }, reply))
 }
 
 /// Plans a request on the engine's own Messages route. Of the engine's rules only the model's name applies.
-fn native_message(asked: &MessagesRequest, route: &Route) -> Result<Plan, Failure> {
-    let ask = ChatRequest::of_message(asked);
+fn native_message(request: &MessagesRequest, route: &Route) -> Result<Plan, Failure> {
+    let chat = ChatRequest::of_message(request);
     Ok(Plan {
         api: Api::Messages,
         path: path(Api::Messages),
-        body: native_body(asked, route).into(),
+        body: native_body(request, route).into(),
         others: Vec::new(),
-        shape: shape_of(&ask, route, script(&ask, route)),
+        shape: shape_of(&chat, route, script(&chat, route)),
         fallbacks: Fallbacks::default(),
         may_return_fewer: false,
     })
 }
 
-fn native_body(asked: &MessagesRequest, route: &Route) -> Bytes {
-    let Some(name) = &route.model_alias else { return asked.body.clone() };
-    let text = simdutf8::basic::from_utf8(&asked.body).unwrap_or_default();
+fn native_body(request: &MessagesRequest, route: &Route) -> Bytes {
+    let Some(name) = &route.model_alias else { return request.body.clone() };
+    let text = simdutf8::basic::from_utf8(&request.body).unwrap_or_default();
     let mut edits = Edits::default();
     edits.name_model(text, fields::member_place(text, "model"), name);
-    edits.apply(&asked.body)
+    edits.apply(&request.body)
 }
 
 /// Returns the body alone of the request that answers a Messages request.
 ///
 /// # Errors
 /// Fails like [`plan`].
-pub fn message_body(asked: &MessagesRequest, route: &Route) -> Result<AdaptedBody, Failure> {
-    match &asked.engine_request {
-        EngineRequest::Chat(chat) => adapted(chat, &asked.body, &message_route(route)),
+pub fn message_body(request: &MessagesRequest, route: &Route) -> Result<AdaptedBody, Failure> {
+    match &request.engine_request {
+        EngineRequest::Chat(chat) => adapted(chat, &request.body, &message_route(route)),
         EngineRequest::Native { .. } => {
-            Ok(AdaptedBody { body: native_body(asked, route).into(), rules: Vec::new() })
+            Ok(AdaptedBody { body: native_body(request, route).into(), rules: Vec::new() })
         }
     }
 }
@@ -405,37 +416,40 @@ pub fn message_body(asked: &MessagesRequest, route: &Route) -> Result<AdaptedBod
 /// Returns the route with the options that an answer needs to become a message. `messages_thinking` decides on
 /// thinking; `reasoning_field` must not remove it before.
 fn message_route(route: &Route) -> Route {
-    let options =
-        Options { reasoning_field: ReasoningField::ReasoningContent, ..Message::options(&route.options) };
+    let options = Options {
+        reasoning_field: ReasoningField::ReasoningContent,
+        ..MessageEncoder::options(&route.options)
+    };
     Route { options: Arc::new(options), ..route.clone() }
 }
 
 fn upstream_body(
-    ask: &ChatRequest,
+    request: &ChatRequest,
     body: &Bytes,
     route: &Route,
     script: Option<&TextFormat>,
 ) -> Result<AdaptedBody, Failure> {
-    let body = body.slice(ask.places.offset.min(body.len())..);
+    let body = body.slice(request.places.offset.min(body.len())..);
     let Ok(text) = simdutf8::basic::from_utf8(&body) else {
         return Ok(AdaptedBody { body: body.into(), rules: Vec::new() });
     };
-    let mut edits = ask.places.media.clone();
-    let refuses_options = || route.identity.requests().any(|rule| rule.change == Change::NoStreamOptions);
-    if ask.stream && !refuses_options() {
-        ask.stream_edits(text, &mut edits);
+    let mut edits = request.places.media.clone();
+    let refuses_options =
+        || rules_for(&route.identity).any(|rule| rule.change == RuleChange::NoStreamOptions);
+    if request.stream && !refuses_options() {
+        request.stream_edits(text, &mut edits);
     }
-    let named = ask.overrides_model.then_some(&ask.model);
+    let named = request.overrides_model.then_some(&request.model);
     if let Some(name) = route.model_alias.as_ref().or(named) {
-        edits.name_model(text, ask.places.model.clone(), name);
+        edits.name_model(text, request.places.model.clone(), name);
     }
-    if let Some(script) = script.filter(|_| ask.api == Api::Chat) {
-        request_text_fields(ask, text, route, script, &mut edits);
+    if let Some(script) = script.filter(|_| request.api == Api::Chat) {
+        request_text_fields(request, text, route, script, &mut edits);
     }
-    let (changes, rules) = rules::adapted(ask, text, route, false, script)?;
+    let (changes, rules) = rules::adapted(request, text, route, false, script)?;
     edits.extend(changes);
     let adapted = AdaptedBody { body: edits.apply_in_place(&body)?, rules };
-    Ok(if ask.api == Api::Chat { changed_messages::changed(adapted, route.fallbacks) } else { adapted })
+    Ok(if request.api == Api::Chat { changed_messages::changed(adapted, route.fallbacks) } else { adapted })
 }
 
 #[cfg(test)]
@@ -447,10 +461,10 @@ mod tests {
 
     fn sent(engine: &str, options: Options, body: &'static str) -> String {
         let body = Bytes::from_static(body.as_bytes());
-        let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
+        let request = ChatRequest::recall(Api::Chat, &body).unwrap();
         let engine = named(engine).unwrap();
         let route = Route::new(engine, Arc::new(options), 1 << 20);
-        String::from_utf8(plan(&ask, &body, &route).unwrap().body.joined().to_vec()).unwrap()
+        String::from_utf8(plan(&request, &body, &route).unwrap().body.joined().to_vec()).unwrap()
     }
 
     /// Checks the fields added for engines without parsers, so that samewire can parse reasoning and calls from
@@ -543,11 +557,11 @@ mod tests {
             [("vllm", Some(&vocabulary), both), ("vllm", None, text), ("sglang", Some(&vocabulary), text)]
         {
             let body = Bytes::from_static(b"{\"n\":1}");
-            let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
+            let request = ChatRequest::recall(Api::Chat, &body).unwrap();
             let options = Arc::new(Options { harmony: Harmony::Tokens, ..Options::default() });
             let route = Route::new(named(engine).unwrap(), options, 1 << 20);
             let route = Route { vocabulary: vocabulary.cloned(), ..route };
-            assert_eq!(plan(&ask, &body, &route).unwrap().body.joined(), expected);
+            assert_eq!(plan(&request, &body, &route).unwrap().body.joined(), expected);
         }
     }
 
@@ -667,9 +681,9 @@ mod tests {
         let body = Bytes::from_static(
             br#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"HTTPS://EXAMPLE.com"}}]}]}"#,
         );
-        let ask = ChatRequest::read_for(Api::Chat, &body, None, &Rules::default()).unwrap();
+        let request = ChatRequest::read_for(Api::Chat, &body, None, &Rules::default()).unwrap();
         assert_eq!(
-            text(&plan(&ask, &body, &route("generic", Options::default())).unwrap().body),
+            text(&plan(&request, &body, &route("generic", Options::default())).unwrap().body),
             r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://example.com/"}}]}]}"#
         );
     }
@@ -740,17 +754,17 @@ mod tests {
             let plan = planned(Api::Chat, &format!(r#"{{"model":"{MODEL}"{member}}}"#), &route);
             assert_eq!(format!("{:?}", plan.shape.script), expected(&options, tells), "{field:?} {member}");
         }
-        // In the Responses API, an option of its own says where reasoning goes: it is not hidden.
+        // In the Responses API, a separate option says where reasoning goes: it is not hidden.
         for (field, separates) in [(ReasoningField::Both, true), (ReasoningField::None, false)] {
             let options = auto(field);
             let route = Route { separates_reasoning: separates, ..route("generic", options.clone()) };
             let body = Bytes::from(format!(r#"{{"model":"{MODEL}","input":"a"}}"#));
-            let asked = ResponsesRequest::read(&body, &options).unwrap();
-            let (path, shape, _) = response(&asked, &route);
+            let request = ResponsesRequest::read(&body, &options).unwrap();
+            let (path, shape, _) = response(&request, &route);
             assert_eq!(format!("{:?}", shape.script), expected(&options, separates), "{field:?}");
             assert_eq!((path, shape.hide_reasoning), ("/v1/chat/completions", false), "{field:?}");
             let native = Route { responses: ResponsesMode::Native, ..route };
-            assert_eq!(response(&asked, &native).0, "/v1/responses");
+            assert_eq!(response(&request, &native).0, "/v1/responses");
         }
     }
 
@@ -763,12 +777,12 @@ mod tests {
         let body = Bytes::from_static(
             br#"{"model":"m","instructions":"i","input":"a","tools":[{"type":"function","name":"f"}],"rid":"x"}"#,
         );
-        let mut asked =
+        let mut request =
             ResponsesRequest::read_for(&body, &route.options, ResponsesMode::Chat, None, &rules).unwrap();
         let earlier = r#"{"type":"additional_tools","tools":[{"type":"function","name":"g"}]}"#;
-        asked.add_earlier_tools(std::iter::once(earlier)).unwrap();
+        request.add_earlier_tools(std::iter::once(earlier)).unwrap();
         assert_eq!(
-            text(&response_body(&asked, &ChatInputs::default(), &route).unwrap().body),
+            text(&response_body(&request, &ChatInputs::default(), &route).unwrap().body),
             r#"{"model":"m","messages":[{"role":"system","content":"i"},{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}],"rid":"x"}"#
         );
     }

@@ -1,6 +1,6 @@
 //! Changes of the content parts of messages, such as images, files and tool results (engines E.3).
 
-use super::adapt::{Message, RequestAdapter, joined, joined_parts};
+use super::adapt::{AdaptedMessage, RequestAdapter, joined, joined_parts};
 use super::files;
 use super::object_edit::ObjectEdit;
 use crate::engine::rule::Becomes;
@@ -47,7 +47,7 @@ pub(super) fn part(adapter: &mut RequestAdapter<'_>, kind: &str, becomes: Become
 
 /// Flattens content into one string if all of its parts are text or of type `kind`, whose text is under `key`.
 /// Returns true on success.
-fn flatten(message: &mut Message<'_>, kind: &str, key: &str) -> bool {
+fn flatten(message: &mut AdaptedMessage<'_>, kind: &str, key: &str) -> bool {
     let between = if message.role == "\"assistant\"" { "" } else { "\n" };
     let text = message.edit.original("content").and_then(|content| {
         joined_parts(content, between, |part| {
@@ -64,7 +64,7 @@ fn flatten(message: &mut Message<'_>, kind: &str, key: &str) -> bool {
 /// Converts the parts of one message. Returns true if there were any, or the index of the part that the engine does
 /// not support.
 fn convert_in_message(
-    message: &mut Message<'_>,
+    message: &mut AdaptedMessage<'_>,
     kind: &str,
     becomes: Becomes,
     text: &str,

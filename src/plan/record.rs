@@ -6,7 +6,7 @@
 
 use super::Route;
 use crate::engine::fallback::Fallbacks;
-use crate::engine::{Engine, Front, Identity, Version, named};
+use crate::engine::{Engine, EngineIdentity, EngineVersion, Front, named};
 use crate::request::messages::MessagesMode;
 use crate::request::responses::ResponsesMode;
 use crate::wire::options::Options;
@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct Record {
+struct PlanRecord {
     #[serde(serialize_with = "write_engine", deserialize_with = "read_engine")]
     engine: &'static Engine,
     /// `null`: not known.
     #[serde(default, serialize_with = "write_version", deserialize_with = "read_version")]
-    version: Option<Version>,
+    version: Option<EngineVersion>,
     #[serde(default, serialize_with = "write_front", deserialize_with = "read_front")]
     front_end: Front,
     /// Name of the model at the engine; `null`: the client's.
@@ -43,7 +43,7 @@ struct Record {
 impl Route {
     /// Returns the route as text, as JSON; `None` if it cannot be written.
     pub fn record(&self) -> Option<String> {
-        let record = Record {
+        let record = PlanRecord {
             engine: self.identity.engine,
             version: self.identity.version,
             front_end: self.identity.front,
@@ -63,8 +63,9 @@ impl Route {
     /// # Errors
     /// Fails with the first mistake, and its line.
     pub fn of_record(text: &str) -> Result<Self, String> {
-        let record: Record = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let identity = Identity { engine: record.engine, front: record.front_end, version: record.version };
+        let record: PlanRecord = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let identity =
+            EngineIdentity { engine: record.engine, front: record.front_end, version: record.version };
         Ok(Self {
             model_alias: record.model,
             responses: record.responses,
@@ -86,11 +87,11 @@ fn read_engine<'de, D: Deserializer<'de>>(from: D) -> Result<&'static Engine, D:
 }
 
 #[expect(clippy::ref_option, reason = "serde passes the field so")]
-fn write_version<S: Serializer>(version: &Option<Version>, to: S) -> Result<S::Ok, S::Error> {
+fn write_version<S: Serializer>(version: &Option<EngineVersion>, to: S) -> Result<S::Ok, S::Error> {
     version.map(|version| version.to_string()).serialize(to)
 }
 
-fn read_version<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Version>, D::Error> {
+fn read_version<'de, D: Deserializer<'de>>(from: D) -> Result<Option<EngineVersion>, D::Error> {
     let text = Option::<String>::deserialize(from)?;
     let version = text.map(|text| text.parse()).transpose();
     version.map_err(|_| D::Error::custom("a version must be a release such as 0.21.0"))
@@ -132,7 +133,7 @@ mod tests {
             ..Options::default()
         };
         let engine = named("vllm").unwrap();
-        let identity = Identity { front: Front::Rust, version: "0.33.0".parse().ok(), engine };
+        let identity = EngineIdentity { front: Front::Rust, version: "0.33.0".parse().ok(), engine };
         let route = Route {
             model_alias: Some("org/m".to_owned()),
             responses: ResponsesMode::Native,

@@ -8,7 +8,7 @@ use super::adapt::RequestAdapter;
 use super::{Route, messages, parts, settings, tools};
 use crate::engine::efforts::Efforts;
 use crate::engine::fallback::{CALLS_IN_TEXT, Fallback, LIMIT_LEFT_OUT, SYSTEM_MERGED};
-use crate::engine::rule::{Change, RequestRule};
+use crate::engine::rule::{RequestRule, RuleChange, rules_for};
 use crate::request::ChatRequest;
 use crate::request::fields::Edits;
 use crate::wire::fault::Failure;
@@ -21,19 +21,19 @@ use crate::wire::{Api, TextFormat};
 /// # Errors
 /// Fails on a value that this engine does not support.
 pub(super) fn adapted(
-    ask: &ChatRequest,
+    request: &ChatRequest,
     text: &str,
     route: &Route,
     items: bool,
     script: Option<&TextFormat>,
 ) -> Result<(Edits, Vec<&'static RequestRule>), Failure> {
     let mut used = Vec::new();
-    let mut adapter = RequestAdapter::new(ask, text, &route.options, items);
+    let mut adapter = RequestAdapter::new(request, text, &route.options, items);
     adapter.efforts = route.fallbacks.efforts();
-    if let Some(choice) = ask.choice {
+    if let Some(choice) = request.choice {
         settings::one_of_several(&mut adapter, choice);
     }
-    let of_chat = ask.api == Api::Chat;
+    let of_chat = request.api == Api::Chat;
     // Merging comes before the rules: merged messages need no other change.
     if of_chat && merges_system(route) && apply(&mut adapter, SYSTEM_MERGED.change)? {
         used.push(&SYSTEM_MERGED);
@@ -43,10 +43,10 @@ pub(super) fn adapted(
     if leaves_limit && apply(&mut adapter, LIMIT_LEFT_OUT.change)? {
         used.push(&LIMIT_LEFT_OUT);
     }
-    if ask.api == Api::Completions {
+    if request.api == Api::Completions {
         settings::logprobs_flag(&mut adapter);
     }
-    for rule in route.identity.requests().filter(|rule| of_chat || !rule.change.is_of_chat()) {
+    for rule in rules_for(&route.identity).filter(|rule| of_chat || !rule.change.is_of_chat()) {
         if adapter.may_change(rule.subject) && apply(&mut adapter, rule.change)? {
             used.push(rule);
         }
@@ -59,8 +59,8 @@ pub(super) fn adapted(
         }
     }
     // A learned fan-out is optional: if the request cannot be split, it stays as it is.
-    let fans_out = |rule: &&RequestRule| matches!(rule.change, Change::FanOut { .. });
-    if route.fallbacks.has(Fallback::FanOut) && ask.choice.is_none() && !used.iter().any(fans_out) {
+    let fans_out = |rule: &&RequestRule| matches!(rule.change, RuleChange::FanOut { .. });
+    if route.fallbacks.has(Fallback::FanOut) && request.choice.is_none() && !used.iter().any(fans_out) {
         let rule = Fallback::FanOut.rule();
         if apply(&mut adapter, rule.change).unwrap_or(false) {
             used.push(rule);
@@ -77,7 +77,7 @@ pub(super) fn adapted(
     }
     // A generated chat body contains only fields that samewire wrote itself.
     if route.options.request_unknown == RequestUnknown::Drop && !items {
-        ask.places.unknown.iter().for_each(|key| _ = adapter.top.remove(key));
+        request.places.unknown.iter().for_each(|key| _ = adapter.top.remove(key));
     }
     Ok((adapter.finish(), used))
 }
@@ -90,11 +90,11 @@ fn of_refusals(route: &Route) -> impl Iterator<Item = &'static RequestRule> {
 }
 
 /// Returns true if the request asks for several choices and can be split into one request for each.
-pub(super) fn can_fan_out(ask: &ChatRequest, body: &[u8]) -> bool {
-    let text = body.get(ask.places.offset..).and_then(|text| simdutf8::basic::from_utf8(text).ok());
-    text.filter(|_| ask.choices > 1).is_some_and(|text| {
+pub(super) fn can_fan_out(request: &ChatRequest, body: &[u8]) -> bool {
+    let text = body.get(request.places.offset..).and_then(|text| simdutf8::basic::from_utf8(text).ok());
+    text.filter(|_| request.choices > 1).is_some_and(|text| {
         let options = Options::default();
-        let mut adapter = RequestAdapter::new(ask, text, &options, false);
+        let mut adapter = RequestAdapter::new(request, text, &options, false);
         settings::fan_out(&mut adapter, false).unwrap_or(false)
     })
 }
@@ -113,49 +113,52 @@ fn efforts(words: &[&str]) -> Efforts {
 }
 
 /// Applies one change, and returns true if it altered the request. Fails where the change refuses a value.
-fn apply(adapter: &mut RequestAdapter<'_>, change: Change) -> Result<bool, Failure> {
+fn apply(adapter: &mut RequestAdapter<'_>, change: RuleChange) -> Result<bool, Failure> {
     Ok(match change {
-        Change::Rename(from, to) => settings::rename(adapter, from, to),
-        Change::Copy(from, to) => settings::copy(adapter, from, to),
-        Change::Supersede(newer, older) => settings::supersede(adapter, newer, older),
-        Change::Range { key, least, why } => settings::range(adapter, key, least, why)?,
-        Change::Drop(keys) => keys.iter().filter(|key| adapter.top.remove(key)).count() > 0,
-        Change::Refuse { key, supported: but, why } => settings::refuse(adapter, key, but, why)?,
+        RuleChange::Rename(from, to) => settings::rename(adapter, from, to),
+        RuleChange::Copy(from, to) => settings::copy(adapter, from, to),
+        RuleChange::Supersede(newer, older) => settings::supersede(adapter, newer, older),
+        RuleChange::Range { key, least, why } => settings::range(adapter, key, least, why)?,
+        RuleChange::Drop(keys) => keys.iter().filter(|key| adapter.top.remove(key)).count() > 0,
+        RuleChange::Refuse { key, supported: but, why } => settings::refuse(adapter, key, but, why)?,
         // The same rule keeps `upstream_body` from adding the member.
-        Change::NoStreamOptions => adapter.top.remove("stream_options"),
-        Change::Nulls => settings::nulls(adapter),
-        Change::EmptyStops => settings::empty_stops(adapter),
-        Change::Constrain { unread, read } => settings::constrain(adapter, unread, read),
-        Change::FanOut { calls } => settings::fan_out(adapter, calls)?,
-        Change::SchemaName => settings::schema_name(adapter),
-        Change::ReasoningObject { is_read } => settings::reasoning_object(adapter, is_read),
-        Change::NoReasoning => settings::no_reasoning(adapter),
-        Change::ThinkingSwitch { budget } => settings::thinking_switch(adapter, budget),
-        Change::BudgetLeftOut => settings::budget_left_out(adapter),
-        Change::Efforts(known) => settings::effort(adapter, efforts(known)),
-        Change::HarmonyEfforts(known) => {
-            adapter.ask.is_gpt_oss() && settings::effort(adapter, efforts(known))
+        RuleChange::NoStreamOptions => adapter.top.remove("stream_options"),
+        RuleChange::Nulls => settings::nulls(adapter),
+        RuleChange::EmptyStops => settings::empty_stops(adapter),
+        RuleChange::Constrain { unread, read } => settings::constrain(adapter, unread, read),
+        RuleChange::FanOut { calls } => settings::fan_out(adapter, calls)?,
+        RuleChange::SchemaName => settings::schema_name(adapter),
+        RuleChange::ReasoningObject { is_read } => settings::reasoning_object(adapter, is_read),
+        RuleChange::NoReasoning => settings::no_reasoning(adapter),
+        RuleChange::ThinkingSwitch { budget } => settings::thinking_switch(adapter, budget),
+        RuleChange::BudgetLeftOut => settings::budget_left_out(adapter),
+        RuleChange::Efforts(known) => settings::effort(adapter, efforts(known)),
+        RuleChange::HarmonyEfforts(known) => {
+            adapter.request.is_gpt_oss() && settings::effort(adapter, efforts(known))
         }
-        Change::MergeSystem => messages::merge_system(adapter),
-        Change::Developer { always } => messages::developer(adapter, always),
-        Change::LegacyFunctions => tools::legacy(adapter) | messages::legacy(adapter),
-        Change::EmptyTools => tools::empty(adapter),
-        Change::ChoiceAlone => tools::choice_alone(adapter),
-        Change::ChoiceNone => tools::choice_none(adapter),
-        Change::AllowedTools => tools::allowed(adapter)?,
-        Change::CustomTools => tools::custom(adapter)? | messages::custom(adapter),
-        Change::CallsInText => tools::calls_in_text(adapter),
-        Change::LearnedEffort => settings::effort(adapter, adapter.efforts),
+        RuleChange::MergeSystem => messages::merge_system(adapter),
+        RuleChange::Developer { always } => messages::developer(adapter, always),
+        RuleChange::LegacyFunctions => tools::legacy(adapter) | messages::legacy(adapter),
+        RuleChange::EmptyTools => tools::empty(adapter),
+        RuleChange::ChoiceAlone => tools::choice_alone(adapter),
+        RuleChange::ChoiceNone => tools::choice_none(adapter),
+        RuleChange::AllowedTools => tools::allowed(adapter)?,
+        RuleChange::CustomTools => tools::custom(adapter)? | messages::custom(adapter),
+        RuleChange::CallsInText => tools::calls_in_text(adapter),
+        RuleChange::LearnedEffort => settings::effort(adapter, adapter.efforts),
         // They alter the answer, or the finished body.
-        Change::OneCall | Change::MergeRoles | Change::TextIntoReasoning | Change::ImagesAfterTools => false,
-        Change::ReasoningKey(key) => messages::reasoning_key(adapter, key),
-        Change::DropOfAssistant(keys) => messages::drop_of_assistant(adapter, keys),
-        Change::NoCalls => messages::no_calls(adapter),
-        Change::ContentBesideCalls => messages::content_beside_calls(adapter),
-        Change::Arguments => messages::arguments(adapter),
-        Change::ToolText => parts::tool_text(adapter),
-        Change::Part(kind, becomes) => parts::part(adapter, kind, becomes)?,
-        Change::ContinueMessage { members, items } => {
+        RuleChange::OneCall
+        | RuleChange::MergeRoles
+        | RuleChange::TextIntoReasoning
+        | RuleChange::ImagesAfterTools => false,
+        RuleChange::ReasoningKey(key) => messages::reasoning_key(adapter, key),
+        RuleChange::DropOfAssistant(keys) => messages::drop_of_assistant(adapter, keys),
+        RuleChange::NoCalls => messages::no_calls(adapter),
+        RuleChange::ContentBesideCalls => messages::content_beside_calls(adapter),
+        RuleChange::Arguments => messages::arguments(adapter),
+        RuleChange::ToolText => parts::tool_text(adapter),
+        RuleChange::Part(kind, becomes) => parts::part(adapter, kind, becomes)?,
+        RuleChange::ContinueMessage { members, items } => {
             messages::continue_final_message(adapter, members, items)
         }
     })
@@ -164,24 +167,24 @@ fn apply(adapter: &mut RequestAdapter<'_>, change: Change) -> Result<bool, Failu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{ENGINES, Identity, named};
+    use crate::engine::{ENGINES, EngineIdentity, named};
     use crate::plan::plan;
     use bytes::Bytes;
     use std::sync::Arc;
 
     /// Parses an engine with its version, such as `sglang 0.5.0`.
-    fn identity(text: &str) -> Identity {
+    fn identity(text: &str) -> EngineIdentity {
         let (name, version) =
             text.split_once(' ').map_or((text, None), |(name, version)| (name, Some(version)));
         let version = version.map(|version| version.parse().unwrap());
-        Identity { version, ..Identity::from(named(name).unwrap()) }
+        EngineIdentity { version, ..EngineIdentity::from(named(name).unwrap()) }
     }
 
     /// Returns the body that the engine receives, and the names of the rules that changed it.
     fn sent(to: &str, options: Options, body: &str) -> (String, Vec<&'static str>) {
         let body = Bytes::from(body.to_owned());
-        let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
-        let plan = plan(&ask, &body, &Route::new(identity(to), Arc::new(options), 1 << 20)).unwrap();
+        let request = ChatRequest::recall(Api::Chat, &body).unwrap();
+        let plan = plan(&request, &body, &Route::new(identity(to), Arc::new(options), 1 << 20)).unwrap();
         (String::from_utf8(plan.body.joined().to_vec()).unwrap(), plan.shape.adapted)
     }
 
@@ -263,7 +266,7 @@ mod tests {
             r#"{"tools":[ {"type":"function","function":{"name":"f"}} ],"tool_choice":"required"}"#,
             &["allowed_tools"],
         ),
-        // What the client states in the engine's own words wins.
+        // The client's values in the engine's own words win.
         (
             "vllm",
             r#"{"guided_regex":"a","structured_outputs":{"json":{}}}"#,
@@ -294,9 +297,9 @@ mod tests {
         let options = Options::default();
         let mut spared = 0;
         for body in CHANGES.iter().map(|(_, body, ..)| *body) {
-            let ask = ChatRequest::recall(Api::Chat, &Bytes::from(body)).unwrap();
+            let request = ChatRequest::recall(Api::Chat, &Bytes::from(body)).unwrap();
             for rule in ENGINES.iter().flat_map(|engine| engine.rules()) {
-                let mut adapter = RequestAdapter::new(&ask, body, &options, false);
+                let mut adapter = RequestAdapter::new(&request, body, &options, false);
                 if !adapter.may_change(rule.subject) {
                     assert_eq!(apply(&mut adapter, rule.change), Ok(false), "{rule:?} {body}");
                     spared += 1;

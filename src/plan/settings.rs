@@ -61,20 +61,20 @@ pub(super) fn refuse(
     let Some(json) = adapter.top.non_null(key) else { return Ok(false) };
     let words = json::elements(json).filter(|_| !but.is_empty());
     let is_plain = words.is_some_and(|mut words| words.all(|word| but.contains(&word.get())));
-    if is_plain || adapter.ask.places.allowed_api_fields.iter().any(|own| own == key) {
+    if is_plain || adapter.request.places.allowed_api_fields.iter().any(|own| own == key) {
         return Ok(false);
     }
     Err(unsupported_value(key, why))
 }
 
-/// Removes null members that the API names. The engine judges nulls in fields of its own.
+/// Removes null members that the API names. The engine judges nulls in its own fields.
 pub(super) fn nulls(adapter: &mut RequestAdapter<'_>) -> bool {
-    let places = &adapter.ask.places;
+    let places = &adapter.request.places;
     let is_own = |key: &str| places.unknown.iter().chain(&places.allowed).any(|own| own == key);
     // These members stay: other edits write the usage option and the model name in their place.
     let is_kept = |key: &str| match key {
-        "stream_options" => adapter.ask.stream,
-        "model" => adapter.ask.overrides_model,
+        "stream_options" => adapter.request.stream,
+        "model" => adapter.request.overrides_model,
         _ => is_own(key),
     };
     let nulls = adapter.top.originals().filter(|(key, json)| *json == "null" && !is_kept(key));
@@ -124,7 +124,7 @@ pub(super) fn constrain(
             }
             // A value that the client states under the engine's own key wins.
             Constraint::Inside(..) => {}
-            Constraint::Format(_) if adapter.ask.api == Api::Chat => format_of(adapter, &json),
+            Constraint::Format(_) if adapter.request.api == Api::Chat => format_of(adapter, &json),
             Constraint::Format(key) => adapter.top.set(key, as_string(&json)),
             Constraint::Expression(key) => match expression(&json) {
                 Some(expression) => adapter.top.set(key, expression),
@@ -181,11 +181,11 @@ fn expression(words: &str) -> Option<String> {
 /// or `best_of` differs from `n`.
 pub(super) fn fan_out(adapter: &mut RequestAdapter<'_>, calls: bool) -> Result<bool, Failure> {
     let Some(n) = adapter.top.non_null("n").filter(|n| *n != "1") else { return Ok(false) };
-    let may_call = adapter.ask.api == Api::Chat && adapter.top.non_null("tools").is_some();
-    if calls && !(adapter.ask.stream && may_call) {
+    let may_call = adapter.request.api == Api::Chat && adapter.top.non_null("tools").is_some();
+    if calls && !(adapter.request.stream && may_call) {
         return Ok(false);
     }
-    if n.parse() != Ok(adapter.ask.choices) {
+    if n.parse() != Ok(adapter.request.choices) {
         return Err(unsupported_value("n", "of several prompts this engine gives one choice each"));
     }
     if adapter.top.non_null("best_of").is_some_and(|best| best != n) {
@@ -256,7 +256,7 @@ pub(super) fn reasoning_object(adapter: &mut RequestAdapter<'_>, is_read: bool) 
 /// Replaces the effort `none` by both template switches in use, `enable_thinking` and `thinking`, since templates
 /// know one of them.
 pub(super) fn no_reasoning(adapter: &mut RequestAdapter<'_>) -> bool {
-    if adapter.ask.is_gpt_oss() || adapter.top.non_null("reasoning_effort") != Some("\"none\"") {
+    if adapter.request.is_gpt_oss() || adapter.top.non_null("reasoning_effort") != Some("\"none\"") {
         return false;
     }
     let is_set = set_template_switches(adapter, false);
@@ -273,14 +273,14 @@ pub(super) fn thinking_switch(adapter: &mut RequestAdapter<'_>, reads_budget: bo
     let switch = if known.is_empty() { None } else { request::thinks(|key| top.non_null(key)) };
     let of_switch = || raw_member(top.non_null("thinking")?, "budget_tokens")?.get().parse().ok();
     let budget: Option<u32> =
-        adapter.ask.reasoning_budget.or_else(of_switch).filter(|_| reads_budget && switch != Some(false));
+        adapter.request.reasoning_budget.or_else(of_switch).filter(|_| reads_budget && switch != Some(false));
     let think = top.non_null("think").and_then(|json| Text::of(Raw::of(json)?)).map(|word| word.decoded());
     let effort = think.filter(|word| EFFORTS.contains(&word.as_ref())).map(|word| quoted(&word));
     known.iter().for_each(|key| _ = top.remove(key));
     if let Some(effort) = effort.filter(|_| top.non_null("reasoning_effort").is_none()) {
         top.set("reasoning_effort", effort);
     }
-    let has_switch = !adapter.ask.is_gpt_oss();
+    let has_switch = !adapter.request.is_gpt_oss();
     if let Some(on) = switch.filter(|_| has_switch) {
         set_template_switches(adapter, on);
     }

@@ -38,7 +38,7 @@ pub(super) fn choice_none(adapter: &mut RequestAdapter<'_>) -> bool {
 
 /// Sets `tool_choice` to `none`, so that the engine leaves calls in the text, where samewire parses them.
 pub(super) fn hide_calls(adapter: &mut RequestAdapter<'_>) {
-    if adapter.ask.may_call() && adapter.top.non_null("tools").is_some() {
+    if adapter.request.may_call() && adapter.top.non_null("tools").is_some() {
         adapter.top.set("tool_choice", "\"none\"");
     }
 }
@@ -46,7 +46,7 @@ pub(super) fn hide_calls(adapter: &mut RequestAdapter<'_>) {
 /// Prepares a request whose calls are parsed from the text, even if a call is required: the model sees the named
 /// tool, or all of them, and `tool_choice` becomes `none`.
 pub(super) fn calls_in_text(adapter: &mut RequestAdapter<'_>) -> bool {
-    if adapter.ask.offered_tools.is_none() || adapter.top.non_null("tools").is_none() {
+    if adapter.request.offered_tools.is_none() || adapter.top.non_null("tools").is_none() {
         return false;
     }
     let named = choice(adapter, "function").and_then(|function| json::member(function, "name"));
@@ -134,7 +134,7 @@ pub(super) fn custom(adapter: &mut RequestAdapter<'_>) -> Result<bool, Failure> 
         adapter.top.set("tool_choice", format!("{{\"type\":\"function\",\"function\":{{\"name\":{name}}}}}"));
         any = true;
     }
-    if adapter.ask.custom_tools.is_empty() {
+    if adapter.request.custom_tools.is_empty() {
         return Ok(any);
     }
     let mut written = String::from("[");

@@ -12,7 +12,7 @@ pub use request::RecordedRequest;
 pub use scenario::{LoadError, ROUTE, Recorded, Scenario, load};
 
 use crate::json::{self, Raw, Text, object};
-use crate::upstream::models::{self, Model};
+use crate::upstream::models::{self, ListedModel};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
@@ -40,7 +40,7 @@ const VERSION: &str = "0.21.0";
 pub fn run(address: SocketAddr, scenarios: Vec<Scenario>, pace: Duration) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async move {
-        // Installed before the log line: whoever reads that may send a signal at once.
+        // Installed before the log line: a reader of that may send a signal at once.
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let listener = listen(address)?;
@@ -108,13 +108,13 @@ impl ReplayState {
         }
     }
 
-    fn choose(&self, method: &Method, path: &str, asked: &LookupKey) -> Result<&Scenario, NoMatch> {
+    fn choose(&self, method: &Method, path: &str, key: &LookupKey) -> Result<&Scenario, NoMatch> {
         // Like an engine without such a route, whatever the model's name.
         if self.scenarios.iter().all(|scenario| scenario.path != path) {
-            let text = format!("Nothing answers {method} {path} with stream = {}.", asked.stream);
+            let text = format!("Nothing answers {method} {path} with stream = {}.", key.stream);
             return Err(NoMatch(StatusCode::NOT_FOUND, text));
         }
-        let named = self.named(&asked.model).map_err(|text| NoMatch(StatusCode::BAD_REQUEST, text))?;
+        let named = self.named(&key.model).map_err(|text| NoMatch(StatusCode::BAD_REQUEST, text))?;
         if let Some(scenario) = named {
             if scenario.path == path {
                 return Ok(scenario);
@@ -124,10 +124,10 @@ impl ReplayState {
             return Err(NoMatch(StatusCode::BAD_REQUEST, text));
         }
         let alike = |scenario: &&Scenario| {
-            scenario.path == path && scenario.method == method.as_str() && scenario.stream == asked.stream
+            scenario.path == path && scenario.method == method.as_str() && scenario.stream == key.stream
         };
         self.scenarios.iter().find(alike).ok_or_else(|| {
-            let LookupKey { model, stream } = asked;
+            let LookupKey { model, stream } = key;
             let text = format!(
                 "No scenario is named `{model}`, and none answers {method} {path} with stream = {stream}. GET /v1/models \
                  lists the names."
@@ -221,13 +221,13 @@ fn json(status: StatusCode, body: impl Into<bytes::Bytes>) -> Response<Body> {
 /// engine.
 async fn list(State(stage): State<Arc<ReplayState>>) -> Response<Body> {
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let model = |scenario: &Scenario| Model {
+    let model = |scenario: &Scenario| ListedModel {
         id: scenario.name.clone(),
         created,
         owner: Some(
             scenario.engine.and_then(|engine| engine.detection.owned_by).unwrap_or("replay").to_owned(),
         ),
-        ..Model::default()
+        ..ListedModel::default()
     };
     let all: Vec<_> = stage.scenarios.iter().map(model).collect();
     let mut out = BytesMut::new();

@@ -5,7 +5,7 @@
 
 use super::request::RecordedRequest;
 use super::timing;
-use crate::engine::{ENGINES, Engine, Version};
+use crate::engine::{ENGINES, Engine, EngineVersion};
 use crate::json::{self, Raw, object};
 use crate::plan::Route;
 use crate::visible::visible;
@@ -38,7 +38,7 @@ pub struct Scenario {
     /// Engine of the recording, if `rewrite.json` names one, or the folder or one above it is named after one.
     pub engine: Option<&'static Engine>,
     /// Version of that engine, if `rewrite.json` gives it.
-    pub version: Option<Version>,
+    pub version: Option<EngineVersion>,
     /// HTTP method of the recorded request; `POST` if not recorded.
     pub method: String,
     /// Path of the recorded request, without its query.

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 const KNOWN: &[&str] =
     &["input_file_id", "endpoint", "completion_window", "metadata", "output_expires_after"];
 
-/// Paths that the lines of a batch may ask.
+/// Paths that the lines of a batch may request.
 const ENDPOINTS: [&str; 4] = ["/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/embeddings"];
 
 /// Longest `custom_id`, in bytes.
@@ -28,7 +28,7 @@ const EXPIRY: std::ops::RangeInclusive<u64> = 3_600..=2_592_000;
 pub struct BatchRequest {
     /// Id of the input file.
     pub input: String,
-    /// Path that its lines ask.
+    /// Path that its lines request.
     pub endpoint: &'static str,
     /// Metadata as a JSON object, if there is any.
     pub metadata: Option<String>,
@@ -107,7 +107,7 @@ pub struct LineProblem {
 }
 
 impl<'a> BatchLine<'a> {
-    /// Reads a line of the input for a batch that asks this path.
+    /// Reads a line of the input for a batch of this path.
     ///
     /// # Errors
     /// Fails if the line is no JSON object, or a field is missing or invalid.

@@ -323,9 +323,9 @@ mod tests {
             (r#""required""#, None),
             (r#"{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}}"#, None),
         ] {
-            let ask = with(&format!("\"tools\":[{tools}],\"tool_choice\":{choice}")).unwrap();
-            assert_eq!(ask.forced_function.as_deref(), forced, "{choice}");
-            assert_eq!(ask.custom_tools, ["c"]);
+            let request = with(&format!("\"tools\":[{tools}],\"tool_choice\":{choice}")).unwrap();
+            assert_eq!(request.forced_function.as_deref(), forced, "{choice}");
+            assert_eq!(request.custom_tools, ["c"]);
         }
     }
 }

@@ -561,8 +561,8 @@ mod tests {
             (Api::Completions, "max_completion_tokens"),
         ] {
             for (value, limit) in [(-1, None), (0, None), (1, Some(1)), (5, Some(5))] {
-                let ask = read(api, &format!("\"{key}\":{value}"), &Rules::default()).unwrap();
-                assert_eq!(ask.limit, limit, "{key} {value}");
+                let request = read(api, &format!("\"{key}\":{value}"), &Rules::default()).unwrap();
+                assert_eq!(request.limit, limit, "{key} {value}");
             }
         }
     }

@@ -202,7 +202,7 @@ pub(super) fn read_body(text: &str, levels: usize) -> Result<(Vec<Field<'_>>, Lo
     let levels = levels.min(DEPTH);
     match json::read_strict(text, u32::try_from(levels).unwrap_or(u32::MAX)) {
         Ok((members, strings)) => Ok((fields_of(text, Ok(members))?, strings)),
-        // What is wrong is told in the order of the checks.
+        // Mistakes are reported in the order of the checks.
         Err(_) => {
             check_depth_and_surrogates(text.as_bytes(), levels)?;
             Ok((read(text, text)?, LongStrings::default()))
@@ -354,8 +354,8 @@ impl Edits {
                 // After a kept member, a removed run includes the comma before it, else the comma after it.
                 Some(kept) => kept.at.end..end,
                 None => {
-                    let behind = text.get(end..).unwrap_or("");
-                    let comma = behind.trim_start().strip_prefix(',').map(str::trim_start);
+                    let after = text.get(end..).unwrap_or("");
+                    let comma = after.trim_start().strip_prefix(',').map(str::trim_start);
                     let to = comma.map_or(end, |next| text.len() - next.len());
                     let quote = field.key_at.as_ref().map(|key| key.start.saturating_sub(1));
                     let brace =

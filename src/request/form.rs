@@ -25,12 +25,12 @@ pub enum FormEvent {
     },
     /// Next piece of the part's value.
     Data(Bytes),
-    /// The form is complete; what follows has no meaning.
+    /// The form is complete; the bytes after it have no meaning.
     End,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum FormPosition {
     /// Before the first part.
     Preamble,
     /// Behind a delimiter.
@@ -46,7 +46,7 @@ pub struct FormReader {
     /// Line end, two dashes and the boundary.
     delimiter: Vec<u8>,
     buffer: BytesMut,
-    state: State,
+    state: FormPosition,
 }
 
 impl FormReader {
@@ -66,14 +66,14 @@ impl FormReader {
             delimiter: format!("\r\n--{boundary}").into_bytes(),
             // The first delimiter may come without the line end.
             buffer: BytesMut::from(b"\r\n".as_slice()),
-            state: State::Preamble,
+            state: FormPosition::Preamble,
         })
     }
 
     /// Adds the next piece of the body. [`event`](Self::event) is called until it gives nothing before another piece
     /// is added.
     pub fn push(&mut self, bytes: &[u8]) {
-        if self.state != State::Over {
+        if self.state != FormPosition::Over {
             self.buffer.extend_from_slice(bytes);
         }
     }
@@ -85,26 +85,26 @@ impl FormReader {
     pub fn event(&mut self) -> Result<Option<FormEvent>, Failure> {
         loop {
             match self.state {
-                State::Preamble => match memmem::find(&self.buffer, &self.delimiter) {
+                FormPosition::Preamble => match memmem::find(&self.buffer, &self.delimiter) {
                     Some(at) => self.pass(at),
                     None => {
                         self.buffer.advance(self.settled());
                         return Ok(None);
                     }
                 },
-                State::Behind => match self.buffer.first_chunk() {
+                FormPosition::Behind => match self.buffer.first_chunk() {
                     None => return Ok(None),
                     Some(b"--") => {
-                        self.state = State::Over;
+                        self.state = FormPosition::Over;
                         self.buffer.clear();
                         return Ok(Some(FormEvent::End));
                     }
                     // The line end stays: it ends the line before a head, which may be empty.
-                    Some(b"\r\n") => self.state = State::Head,
+                    Some(b"\r\n") => self.state = FormPosition::Head,
                     Some([b' ' | b'\t', _]) => self.buffer.advance(1),
                     Some(_) => return Err(unreadable_form("a delimiter is not on a line of its own")),
                 },
-                State::Head => {
+                FormPosition::Head => {
                     let Some(end) = memmem::find(&self.buffer, b"\r\n\r\n") else {
                         let is_long = self.buffer.len() > HEAD;
                         return if is_long {
@@ -117,11 +117,11 @@ impl FormReader {
                         return Err(unreadable_form("a part's head is too long"));
                     }
                     let head = self.buffer.split_to(end + 4);
-                    self.state = State::Data;
+                    self.state = FormPosition::Data;
                     // The line end may begin the next delimiter, if the value is empty.
                     return Ok(Some(part(&head)));
                 }
-                State::Data => match memmem::find(&self.buffer, &self.delimiter) {
+                FormPosition::Data => match memmem::find(&self.buffer, &self.delimiter) {
                     Some(0) => self.pass(0),
                     Some(at) => return Ok(Some(FormEvent::Data(self.buffer.split_to(at).freeze()))),
                     None => {
@@ -130,7 +130,7 @@ impl FormReader {
                         return Ok(Some(piece).filter(|piece| !piece.is_empty()).map(FormEvent::Data));
                     }
                 },
-                State::Over => return Ok(None),
+                FormPosition::Over => return Ok(None),
             }
         }
     }
@@ -138,7 +138,7 @@ impl FormReader {
     /// Skips everything up to the end of the delimiter at `at`.
     fn pass(&mut self, at: usize) {
         self.buffer.advance(at + self.delimiter.len());
-        self.state = State::Behind;
+        self.state = FormPosition::Behind;
     }
 
     /// Returns the number of bytes that cannot belong to a delimiter.
@@ -162,7 +162,7 @@ fn part(head: &[u8]) -> FormEvent {
 }
 
 /// Returns the value of a parameter of a header, without its quotes.
-fn parameter(header: &str, wanted: &str) -> Option<String> {
+fn parameter(header: &str, key: &str) -> Option<String> {
     let mut rest = header;
     while let Some((_, after)) = rest.split_once(';') {
         let (name, value) = after.split_once('=')?;
@@ -175,7 +175,7 @@ fn parameter(header: &str, wanted: &str) -> Option<String> {
                 (text.trim().to_owned(), left)
             }
         };
-        if name.trim().eq_ignore_ascii_case(wanted) {
+        if name.trim().eq_ignore_ascii_case(key) {
             return Some(text);
         }
         rest = left;

@@ -31,7 +31,7 @@ pub enum Media {
 
 /// Kind of media expected at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MediaKind {
     Image,
     Audio,
     Video,
@@ -61,7 +61,7 @@ impl Address<'_> {
     }
 }
 
-impl Kind {
+impl MediaKind {
     fn fits(self, essence: &str) -> bool {
         match self {
             Self::Image => essence.starts_with("image/"),
@@ -92,7 +92,7 @@ impl Media {
     pub(super) fn judge<'a>(
         &self,
         text: Text<'a>,
-        kind: Kind,
+        kind: MediaKind,
         param: impl FnOnce() -> String,
     ) -> Result<Address<'a>, Failure> {
         if *self == Self::Unchecked {
@@ -108,7 +108,7 @@ impl Media {
     pub(super) fn judge_content<'a>(
         &self,
         text: Text<'a>,
-        kind: Kind,
+        kind: MediaKind,
         param: impl FnOnce() -> String,
     ) -> Result<Address<'a>, Failure> {
         match is_base64(text.spelled()) {
@@ -151,7 +151,7 @@ impl Media {
 type MediaVerdict<'a> = Result<Address<'a>, (Fault, &'static str)>;
 
 /// Judges a data URL by the head before its data. `None` if the address has another scheme.
-fn judge_data_url(text: Text<'_>, kind: Kind) -> Option<MediaVerdict<'_>> {
+fn judge_data_url(text: Text<'_>, kind: MediaKind) -> Option<MediaVerdict<'_>> {
     let spelled = text.spelled();
     let comma = memchr::memchr(b',', spelled.as_bytes().get(..HEAD.min(spelled.len()))?)?;
     let (front, rest) = spelled.split_at(comma);
@@ -261,7 +261,7 @@ mod tests {
     const REMOTE: &str = "remote_media_disabled";
 
     /// Returns the address that the engine receives, or the error code.
-    fn judged(media: &Media, spelled: &str, kind: Kind) -> Result<String, String> {
+    fn judged(media: &Media, spelled: &str, kind: MediaKind) -> Result<String, String> {
         let mut out = BytesMut::new();
         match media.judge(Text::json(spelled), kind, || "there".to_owned()) {
             Ok(address) => address.write(&mut out),
@@ -425,43 +425,47 @@ mod tests {
     fn fault_c34_addresses_are_judged_by_what_an_engine_reads() {
         assert!(GOOD.len() + BAD.len() >= 60);
         for (spelled, ours) in GOOD {
-            assert_eq!(judged(&Media::Public, spelled, Kind::Image).as_deref(), Ok(*ours), "{spelled}");
-            assert_eq!(judged(&Media::Public, ours, Kind::Image).as_deref(), Ok(*ours), "read again: {ours}");
+            assert_eq!(judged(&Media::Public, spelled, MediaKind::Image).as_deref(), Ok(*ours), "{spelled}");
+            assert_eq!(
+                judged(&Media::Public, ours, MediaKind::Image).as_deref(),
+                Ok(*ours),
+                "read again: {ours}"
+            );
         }
         for spelled in BAD {
-            assert_eq!(judged(&Media::Public, spelled, Kind::Image), Err(MEDIA.to_owned()), "{spelled}");
-            let code = judged(&Media::Data, spelled, Kind::Image).unwrap_err();
+            assert_eq!(judged(&Media::Public, spelled, MediaKind::Image), Err(MEDIA.to_owned()), "{spelled}");
+            let code = judged(&Media::Data, spelled, MediaKind::Image).unwrap_err();
             assert_eq!(
                 code,
                 if spelled.starts_with("data:") && spelled.contains(',') { MEDIA } else { REMOTE }
             );
         }
         let long = format!("https://example.com/{}", "a".repeat(8172));
-        assert!(judged(&Media::Public, &long, Kind::Image).is_ok());
-        assert_eq!(judged(&Media::Public, &(long + "a"), Kind::Image), Err(MEDIA.to_owned()));
+        assert!(judged(&Media::Public, &long, MediaKind::Image).is_ok());
+        assert_eq!(judged(&Media::Public, &(long + "a"), MediaKind::Image), Err(MEDIA.to_owned()));
     }
 
     #[test]
     fn fault_c34_data_fits_its_part() {
         for (kind, good) in [
-            (Kind::Image, "image/webp"),
-            (Kind::Audio, "audio/wav"),
-            (Kind::Video, "video/jpeg"),
-            (Kind::File, "application/pdf"),
+            (MediaKind::Image, "image/webp"),
+            (MediaKind::Audio, "audio/wav"),
+            (MediaKind::Video, "video/jpeg"),
+            (MediaKind::File, "application/pdf"),
         ] {
             for label in ["image/webp", "audio/wav", "video/jpeg", "application/pdf", "text/plain"] {
-                let fits = kind == Kind::File || label == good;
+                let fits = kind == MediaKind::File || label == good;
                 let data = judged(&Media::Data, &format!("data:{label};base64,x"), kind);
                 assert_eq!(data.is_ok(), fits, "{kind:?} {label}");
             }
         }
         // Data of any length stays unread, and is not copied.
         let data = format!("data:image/png;base64,{}", "A".repeat(1 << 20));
-        let address = Media::Public.judge(Text::json(&data), Kind::Image, String::new).unwrap();
+        let address = Media::Public.judge(Text::json(&data), MediaKind::Image, String::new).unwrap();
         assert!(matches!(address, Address::Unchanged(text) if text.spelled().as_ptr() == data.as_ptr()));
         // Neither is an address that is spelled as an engine reads it.
         let address =
-            Media::Public.judge(Text::json("https://example.com/a"), Kind::Image, String::new).unwrap();
+            Media::Public.judge(Text::json("https://example.com/a"), MediaKind::Image, String::new).unwrap();
         assert!(matches!(address, Address::Unchanged(_)));
     }
 
@@ -478,7 +482,7 @@ mod tests {
             "http://minio:9000/a",
             "data:image/png;base64,x",
         ] {
-            assert!(judged(&media, good, Kind::Image).is_ok(), "{good}");
+            assert!(judged(&media, good, MediaKind::Image).is_ok(), "{good}");
         }
         for bad in [
             "https://example.com/",
@@ -494,7 +498,7 @@ mod tests {
             "https://[::ffff:10.0.0.5]/",
             "ftp://images.example.com/",
         ] {
-            assert_eq!(judged(&media, bad, Kind::Image), Err(MEDIA.to_owned()), "{bad}");
+            assert_eq!(judged(&media, bad, MediaKind::Image), Err(MEDIA.to_owned()), "{bad}");
         }
         for no_host in ["", "https://example.com", "example.com:80", "a b", "a/b", "1.2.3.4.5"] {
             let parsed = Media::hosts([no_host]);
@@ -505,7 +509,7 @@ mod tests {
     #[test]
     fn fault_c34_content_is_told_from_addresses() {
         let content = |text: &str| {
-            Media::Public.judge_content(Text::json(text), Kind::File, String::new).map(|_| ()).is_ok()
+            Media::Public.judge_content(Text::json(text), MediaKind::File, String::new).map(|_| ()).is_ok()
         };
         for good in ["", "AAAA", "a-b_c=", r"\/9j\/4A+=", r"AAAA\nBBBB\n", "data:application/pdf;base64,x"] {
             assert!(content(good), "{good}");

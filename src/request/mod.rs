@@ -127,7 +127,7 @@ pub struct ChatRequest {
     pub stream: bool,
     /// Number of choices that the answer must contain.
     pub choices: u32,
-    /// Index of the choice that this request is for, where each choice takes a request of its own.
+    /// Index of the choice that this request is for, where each choice takes its own request.
     pub(crate) choice: Option<u32>,
     /// True if the client asked for usage.
     pub include_usage: bool,
@@ -261,20 +261,20 @@ impl ChatRequest {
     ) -> Result<Self, Failure> {
         let text = fields::utf8(body)?;
         let offset = body.len() - text.len();
-        let mut ask = Self::of_text(api, text, offset, complete, model, rules)?;
-        if let Some(offered_tools) = &mut ask.offered_tools
+        let mut request = Self::of_text(api, text, offset, complete, model, rules)?;
+        if let Some(offered_tools) = &mut request.offered_tools
             && let Some(place) = offered_tools.place.clone()
         {
             offered_tools.tools = body.slice(offset..).slice(place);
         }
-        Ok(ask)
+        Ok(request)
     }
 
     /// Returns a request of which only those settings are set that tell how to read the answer to a Messages request
     /// on the engine's own route.
-    pub(crate) fn of_message(asked: &messages::MessagesRequest) -> Self {
-        let plain = Self::new(Api::Messages, asked.model.clone(), asked.stream, 1);
-        Self { limit: asked.limit, offered_tools: asked.offered_tools.clone(), ..plain }
+    pub(crate) fn of_message(request: &messages::MessagesRequest) -> Self {
+        let plain = Self::new(Api::Messages, request.model.clone(), request.stream, 1);
+        Self { limit: request.limit, offered_tools: request.offered_tools.clone(), ..plain }
     }
 
     /// Parses a chat request that samewire generated from a client's request, which has passed these rules.
@@ -290,14 +290,14 @@ impl ChatRequest {
     /// `named`: fields outside the chat API that the client's own API names.
     pub(crate) fn of_generated(body: &Bytes, rules: &Rules, named: &[&str]) -> Result<Self, Failure> {
         let text = simdutf8::basic::from_utf8(body).map_err(|_| Fault::InvalidUtf8)?;
-        let mut ask = Self::read_generated(text, rules)?;
-        if let Some(offered_tools) = &mut ask.offered_tools
+        let mut request = Self::read_generated(text, rules)?;
+        if let Some(offered_tools) = &mut request.offered_tools
             && let Some(place) = offered_tools.place.clone()
         {
             offered_tools.tools = body.slice(place);
         }
-        ask.places.unknown.retain(|key| !named.contains(&key.as_str()));
-        Ok(ask)
+        request.places.unknown.retain(|key| !named.contains(&key.as_str()));
+        Ok(request)
     }
 
     fn of_text(
@@ -315,12 +315,12 @@ impl ChatRequest {
             Api::Responses | Api::Messages => return Err(Fault::NotImplemented.into()),
         };
         let checked = Checked::new(text, known, rules)?;
-        let mut ask = read(&checked, complete)?;
+        let mut request = read(&checked, complete)?;
         if let Some(model) = model {
-            ask.name_model(model);
+            request.name_model(model);
         }
-        ask.places.offset = offset;
-        ask.places.members = checked.all().iter().map(MemberSpan::from).collect();
+        request.places.offset = offset;
+        request.places.members = checked.all().iter().map(MemberSpan::from).collect();
         let field = |name: &str| checked.get(name).map(|field| field.value.get());
         let is_off = match field("reasoning_effort") {
             Some(effort) => effort == "\"none\"",
@@ -330,21 +330,21 @@ impl ChatRequest {
             let of_template = field("chat_template_kwargs").and_then(OutputConstraints::thinking);
             of_template.or_else(|| thinks(field))
         };
-        ask.reasons = if is_off { Some(false) } else { told() };
-        ask.continues_text = field("continue_final_message") == Some("true")
+        request.reasons = if is_off { Some(false) } else { told() };
+        request.continues_text = field("continue_final_message") == Some("true")
             && !field("messages").is_some_and(|messages| opens_thinking(messages.as_bytes()));
         let is_said = |key: &&str| field(key).is_some_and(|json| json != "null");
-        ask.constrained = field("response_format").is_some_and(OutputConstraints::is_format)
+        request.constrained = field("response_format").is_some_and(OutputConstraints::is_format)
             || CONSTRAINTS.iter().any(is_said);
-        ask.offered_tools =
-            if api == Api::Chat { OfferedTools::read(&checked, &ask).map(Box::new) } else { None };
-        ask.places.end = text.trim_end().len().saturating_sub(1);
+        request.offered_tools =
+            if api == Api::Chat { OfferedTools::read(&checked, &request).map(Box::new) } else { None };
+        request.places.end = text.trim_end().len().saturating_sub(1);
         let own = checked.all().iter().map(|field| &field.key);
         let own = own.filter(|key| rules.allows(key) && known.contains(&key.as_ref()));
-        ask.places.allowed_api_fields = own.map(|key| key.clone().into_owned()).collect();
+        request.places.allowed_api_fields = own.map(|key| key.clone().into_owned()).collect();
         let extras = checked.extras().map(|field| field.key.clone().into_owned());
-        (ask.places.allowed, ask.places.unknown) = extras.partition(|key| rules.allows(key));
-        Ok(ask)
+        (request.places.allowed, request.places.unknown) = extras.partition(|key| rules.allows(key));
+        Ok(request)
     }
 
     /// Overrides the model name, whatever the body contains.
@@ -448,15 +448,15 @@ impl ChatRequest {
         let Ok(options) = fields::read_part(text, object) else {
             return edits.replace(at, r#"{"include_usage":true}"#);
         };
-        let mut asked = false;
+        let mut is_named = false;
         for option in options.iter().filter(|option| option.key == "include_usage") {
-            asked = true;
+            is_named = true;
             if option.value.get() != "true" {
                 edits.replace(option.at.clone(), "true");
             }
         }
         edits.remove(text, &options, |option| option.key == "include_obfuscation");
-        if !asked {
+        if !is_named {
             let left = options.iter().any(|option| option.key != "include_obfuscation");
             let comma = if left { "," } else { "" };
             edits.replace(at.start..at.start + 1, format!("{{\"include_usage\":true{comma}"));
@@ -485,8 +485,8 @@ mod tests {
             (r#"{"guided_regex":null,"ebnf":null}"#, false),
             (r#"{"response_format":{"type":"text"},"regex":"a"}"#, true),
         ] {
-            let ask = ChatRequest::recall(Api::Chat, &Bytes::from(body)).unwrap();
-            assert_eq!(ask.offer().constrained, constrained, "{body}");
+            let request = ChatRequest::recall(Api::Chat, &Bytes::from(body)).unwrap();
+            assert_eq!(request.offer().constrained, constrained, "{body}");
         }
     }
 

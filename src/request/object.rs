@@ -15,12 +15,12 @@ const FEW: usize = 16;
 
 /// Object inside a request, with its path for error messages.
 #[derive(Debug)]
-pub(in crate::request) struct Object<'a> {
+pub(in crate::request) struct RequestObject<'a> {
     path: String,
     members: Vec<(Cow<'a, str>, Raw<'a>)>,
 }
 
-impl<'a> Object<'a> {
+impl<'a> RequestObject<'a> {
     /// Parses `raw` as an object at `path`. Fails if it is no object or has a duplicate key.
     pub(in crate::request) fn of(path: impl Into<String>, raw: Raw<'a>) -> Result<Self, Failure> {
         let path = path.into();
@@ -158,9 +158,9 @@ mod tests {
         for count in [2, FEW, FEW + 1, 100] {
             let members: Vec<_> = (0..count).map(|at| format!("\"k{at}\":1")).collect();
             let fine = format!("{{{}}}", members.join(","));
-            Object::of("a", Raw::of(&fine).unwrap()).unwrap();
+            RequestObject::of("a", Raw::of(&fine).unwrap()).unwrap();
             let twice = format!("{{{},\"\\u006b0\":2}}", members.join(","));
-            let failure = Object::of("a", Raw::of(&twice).unwrap()).unwrap_err();
+            let failure = RequestObject::of("a", Raw::of(&twice).unwrap()).unwrap_err();
             assert_eq!(failure.param.as_deref(), Some("a.k0"), "{count}");
         }
     }

@@ -26,8 +26,8 @@ impl OfferedTools {
         Self { tools: tools.into(), place: None, must_call, may_call: !must_call }
     }
 
-    /// Returns the tools on offer in a request from which `ask` has been parsed; `None` if nothing may be called.
-    pub(super) fn read(from: &Checked<'_>, ask: &ChatRequest) -> Option<Self> {
+    /// Returns the tools on offer in a body, of which `request` has been parsed; `None` if nothing may be called.
+    pub(super) fn read(from: &Checked<'_>, request: &ChatRequest) -> Option<Self> {
         let said = |key: &str| from.get(key).map(|field| field.value.get());
         // The newer form wins if the client sends both.
         let (key, old) =
@@ -43,8 +43,8 @@ impl OfferedTools {
             None => choice,
         };
         let is_one = said("tool_choice").is_none() && old.is_some_and(is_object);
-        let must = mode == Some("\"required\"") || is_one || ask.forced_function.is_some();
-        let is_plain = allowed.is_none() && ask.custom_tools.is_empty();
+        let must = mode == Some("\"required\"") || is_one || request.forced_function.is_some();
+        let is_plain = allowed.is_none() && request.custom_tools.is_empty();
         Some(Self {
             tools: if is_plain { Bytes::new() } else { write_allowed(all, allowed, key).into() },
             place: from.place(key).filter(|_| is_plain),
@@ -149,9 +149,9 @@ mod tests {
                 false,
             ),
         ] {
-            let ask = ChatRequest::recall(Api::Chat, &Bytes::from(body)).unwrap();
-            let offer = ask.offer();
-            assert_eq!((offer.tools, offer.required, ask.may_call()), (tools, must, may), "{body}");
+            let request = ChatRequest::recall(Api::Chat, &Bytes::from(body)).unwrap();
+            let offer = request.offer();
+            assert_eq!((offer.tools, offer.required, request.may_call()), (tools, must, may), "{body}");
         }
     }
 }

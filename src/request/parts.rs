@@ -4,7 +4,7 @@
 //! in canonical spelling. Never: reads a byte twice, changes anything but an address.
 
 use super::fields::{Edits, place};
-use super::media::{Address, Kind, Media};
+use super::media::{Address, Media, MediaKind};
 use super::refusals::invalid;
 use crate::json::{LongStrings, Raw, Scanner, Text};
 use crate::wire::fault::{Failure, Fault};
@@ -17,27 +17,27 @@ const SHOWN: usize = 64;
 
 /// Meaning of a member, derived from its name: the kind of media, and whether an address or content.
 #[derive(Clone, Copy, Debug)]
-struct Key {
-    kind: Kind,
+struct PartKey {
+    kind: MediaKind,
     /// True if the value may be the content itself, in base64.
     content: bool,
 }
 
-impl Key {
+impl PartKey {
     /// Returns the meaning of a member, or `None` if it holds no media. `inside`: kind of media of the enclosing
     /// object.
-    fn of(name: &str, inside: Option<Kind>) -> Option<Self> {
+    fn of(name: &str, inside: Option<MediaKind>) -> Option<Self> {
         let (kind, content) = match name {
-            "image_url" => (Kind::Image, false),
-            "video_url" => (Kind::Video, false),
-            "audio_url" => (Kind::Audio, false),
-            "image" => (Kind::Image, true),
-            "video" => (Kind::Video, true),
-            "audio" | "input_audio" => (Kind::Audio, true),
-            "file" | "file_data" => (Kind::File, true),
+            "image_url" => (MediaKind::Image, false),
+            "video_url" => (MediaKind::Video, false),
+            "audio_url" => (MediaKind::Audio, false),
+            "image" => (MediaKind::Image, true),
+            "video" => (MediaKind::Video, true),
+            "audio" | "input_audio" => (MediaKind::Audio, true),
+            "file" | "file_data" => (MediaKind::File, true),
             "data" => (inside?, true),
-            "url" | "uri" => (inside.unwrap_or(Kind::File), false),
-            _ if name.ends_with("_url") => (inside.unwrap_or(Kind::File), false),
+            "url" | "uri" => (inside.unwrap_or(MediaKind::File), false),
+            _ if name.ends_with("_url") => (inside.unwrap_or(MediaKind::File), false),
             _ => return None,
         };
         Some(Self { kind, content })
@@ -45,7 +45,7 @@ impl Key {
 
     /// Returns the meaning of a member of a hosted tool's item, where page addresses and server addresses are not
     /// media.
-    fn of_hosted(name: &str, inside: Option<Kind>) -> Option<Self> {
+    fn of_hosted(name: &str, inside: Option<MediaKind>) -> Option<Self> {
         let is_url = name.ends_with("_url") && name != "server_url";
         let is_media = inside.is_some() || is_url || name == "file_data";
         if is_media { Self::of(name, inside) } else { None }
@@ -107,7 +107,7 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
         }
     }
 
-    fn address(&mut self, key: Key, text: Text<'_>) -> Result<(), Failure> {
+    fn address(&mut self, key: PartKey, text: Text<'_>) -> Result<(), Failure> {
         let path = || self.path.clone();
         let judged = match key.content {
             true => self.media.judge_content(text, key.kind, path)?,
@@ -127,7 +127,7 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
     }
 
     /// Reads one value; `key` is the meaning of the member that holds it. Stops at an address that is forbidden.
-    fn value(&mut self, from: &mut Scanner<'_>, key: Option<Key>) -> Option<()> {
+    fn value(&mut self, from: &mut Scanner<'_>, key: Option<PartKey>) -> Option<()> {
         let here = self.path.len();
         match from.peek()? {
             b'"' => {
@@ -149,7 +149,11 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
             }
             b'{' => from.each_member(|from, name| {
                 let (name, inside) = (name.name()?, key.map(|key| key.kind));
-                let key = if self.anywhere { Key::of_hosted(&name, inside) } else { Key::of(&name, inside) };
+                let key = if self.anywhere {
+                    PartKey::of_hosted(&name, inside)
+                } else {
+                    PartKey::of(&name, inside)
+                };
                 if key.is_none() && !self.anywhere {
                     return from.read::<Raw<'_>>().map(|_| ());
                 }
@@ -193,8 +197,10 @@ mod tests {
     fn fault_c34_addresses_in_messages_are_judged_where_a_policy_is_set() {
         let read = |content: &str, rules: &Rules| {
             let body = format!(r#"{{"messages":[{{"role":"user","content":{content}}}]}}"#);
-            let ask = ChatRequest::read_for(Api::Chat, &Bytes::from(body), None, rules);
-            ask.map(|_| ()).map_err(|failure| (failure.code.unwrap().into_owned(), failure.param.unwrap()))
+            let request = ChatRequest::read_for(Api::Chat, &Bytes::from(body), None, rules);
+            request
+                .map(|_| ())
+                .map_err(|failure| (failure.code.unwrap().into_owned(), failure.param.unwrap()))
         };
         let forbidden = |param: &str| Err(("forbidden_media_url".to_owned(), param.to_owned()));
         for (content, param) in [

@@ -2,6 +2,7 @@
 //! (faults O05).
 
 use super::App;
+use super::admit::AdmitState;
 use super::admit::quota::Quotas;
 use super::net::descriptors;
 use crate::config::{Config, Mistakes};
@@ -35,7 +36,9 @@ impl App {
         descriptors::fit_limits(&mut config.limits);
         let pool = self.pool.renewed(&config, &self.metrics);
         let pool = pool.ok_or_else(|| Mistakes::one("upstream", "no engine is named"))?;
-        let quotas = Quotas::of(config.auth.as_deref(), config.shared_limits, &self.quotas, &self.usages);
-        Ok(Self { config: Arc::new(config), pool: Arc::new(pool), quotas: Arc::new(quotas), ..self.clone() })
+        let quotas =
+            Quotas::of(config.auth.as_deref(), config.shared_limits, &self.admit.quotas, &self.admit.usages);
+        let admit = AdmitState { quotas: Arc::new(quotas), ..self.admit.clone() };
+        Ok(Self { config: Arc::new(config), pool: Arc::new(pool), admit, ..self.clone() })
     }
 }

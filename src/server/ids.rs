@@ -1,10 +1,10 @@
 //! Ids of requests and answers, drawn at random. Touches only the system's source of randomness and its clock.
 
-use super::relay::clock;
 use crate::wire::{AnswerId, Stamp};
 use data_encoding::HEXLOWER;
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Random bytes for one request, drawn in a single call: its ids, the seed of its answer, and a number that
 /// decides between equal upstreams.
@@ -68,6 +68,11 @@ impl IdSource {
         let bytes = self.0.get(16..).and_then(<[u8]>::first_chunk);
         let id = AnswerId(bytes.map_or(0, |bytes| u128::from_be_bytes(*bytes)));
         let seed = self.0.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        Stamp { id, now: clock::unix_seconds(), seed, request_id: None }
+        Stamp { id, now: since_epoch().as_secs(), seed, request_id: None }
     }
+}
+
+/// Returns the time since the Unix epoch.
+pub(super) fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

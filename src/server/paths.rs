@@ -1,13 +1,13 @@
 //! Routes: the paths, the meaning of each method on them, and a guess at what an unknown path was meant to be.
 
 use super::admit::azure::{PREFIXES, RouteFamily};
-use super::admit::browsers::printable;
 use super::batch::BatchPath;
 use super::handlers::relayed;
+use super::printable::printable;
 use super::protocol::Protocol;
 use super::responses::{ConversationPath, StoredAction};
 use crate::config::Relayed;
-use crate::telemetry::Route;
+use crate::telemetry::RouteLabel;
 use crate::wire::Api;
 use crate::wire::fault::{Failure, Fault};
 use http::{HeaderMap, Method};
@@ -62,7 +62,7 @@ pub(super) enum Target {
 
 impl Target {
     /// Returns true if the operation may make an engine work.
-    pub(super) fn asks_engine(self) -> bool {
+    pub(super) fn reaches_engine(self) -> bool {
         matches!(
             self,
             Self::Answer(_)
@@ -90,25 +90,25 @@ impl Target {
         }
     }
 
-    pub(super) fn route(self) -> Route {
+    pub(super) fn route(self) -> RouteLabel {
         match self {
-            Self::Answer(Api::Chat) => Route::Chat,
-            Self::Answer(Api::Completions) => Route::Completions,
-            Self::Answer(Api::Messages) | Self::Message | Self::CountTokens => Route::Messages,
+            Self::Answer(Api::Chat) => RouteLabel::Chat,
+            Self::Answer(Api::Completions) => RouteLabel::Completions,
+            Self::Answer(Api::Messages) | Self::Message | Self::CountTokens => RouteLabel::Messages,
             Self::Answer(Api::Responses)
             | Self::Respond
             | Self::Socket
             | Self::Stored(_)
             | Self::ToolOutputs
             | Self::InputTokens
-            | Self::Compact => Route::Responses,
-            Self::Conversing(_) => Route::Conversations,
-            Self::Embeddings => Route::Embeddings,
-            Self::Batch(_) => Route::Batch,
-            Self::Relayed | Self::ByBody => Route::Relay,
-            Self::Models | Self::Model => Route::Models,
-            Self::Usage => Route::Usage,
-            Self::Health | Self::Page | Self::OtherMethod | Self::Nothing => Route::Unknown,
+            | Self::Compact => RouteLabel::Responses,
+            Self::Conversing(_) => RouteLabel::Conversations,
+            Self::Embeddings => RouteLabel::Embeddings,
+            Self::Batch(_) => RouteLabel::Batch,
+            Self::Relayed | Self::ByBody => RouteLabel::Relay,
+            Self::Models | Self::Model => RouteLabel::Models,
+            Self::Usage => RouteLabel::Usage,
+            Self::Health | Self::Page | Self::OtherMethod | Self::Nothing => RouteLabel::Unknown,
         }
     }
 }
@@ -236,7 +236,7 @@ fn matches(pattern: &str, path: &str) -> bool {
     }
 }
 
-/// Returns true if the path exists, as a route of its own or as a relayed one.
+/// Returns true if the path exists, as its own route or as a relayed one.
 fn exists(path: &str, relayed: &Relayed) -> bool {
     path == HEALTH
         || all().any(|(pattern, _, _)| matches(&pattern, path))

@@ -3,20 +3,22 @@
 
 use super::App;
 use super::admit::quota::Ticket;
-use super::handlers::relayed::Progress;
 use super::net::connection_state::ConnectionState;
+use super::net::upload_progress::UploadProgress;
 use super::protocol::Protocol;
 use super::running::{RegistryEntry, RequestFacts, RequestOutcome};
-use super::stored_answer::StoredAnswer;
+use super::storage::stored_answer::StoredAnswer;
 use crate::auth::Caller;
-use crate::capture::{Outcome, Recording, RequestInfo, redacted_target};
+use crate::capture::{ExchangeOutcome, Recording, RequestInfo, redacted_target};
 use crate::error::{Error, Side};
 use crate::request::EngineBody;
 use crate::secret::Secret;
-use crate::telemetry::{End, Finished, FinishedRequest, Route, Trace, excerpt, fitting, redacted};
+use crate::telemetry::{
+    End, FinishedRequest, RequestMeasures, RouteLabel, Trace, excerpt, fitting, redacted,
+};
 use crate::upstream::{Upstream, other_model};
 use crate::wire::Summary;
-use crate::wire::disclosure::without_key;
+use crate::wire::disclosure::{hide_key, without_key};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::rule::Rule;
 use http::uri::PathAndQuery;
@@ -59,7 +61,7 @@ struct RequestLine {
 /// Data of a request collected while it runs; dropping the record writes the log line and the metrics.
 pub(super) struct Record {
     pub(super) app: Arc<App>,
-    pub(super) route: Route,
+    pub(super) route: RouteLabel,
     /// Protocol in which the client speaks.
     pub(super) protocol: Protocol,
     pub(super) request_id: Arc<str>,
@@ -79,14 +81,14 @@ pub(super) struct Record {
     /// Result of the request if it ended now.
     end: End,
     pub(super) model: Arc<str>,
-    /// Engines' name of the model that the last attempt asked for, if the client's name stands for others.
+    /// Engines' name of the model that the last attempt requested, if the client's name means other models.
     pub(super) served: Option<Arc<str>>,
     /// Upstream of the last attempt.
     pub(super) upstream: Option<Arc<Upstream>>,
     pub(super) attempts: u32,
     request_bytes: usize,
     /// Progress of a body that is relayed without being kept.
-    pub(super) uploaded: Option<Arc<Progress>>,
+    pub(super) uploaded: Option<Arc<UploadProgress>>,
     /// True if the body was labelled as a form and read as JSON.
     pub(super) labelled_form: bool,
     pub(super) bytes: usize,
@@ -106,12 +108,12 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn new(app: &Arc<App>, route: Route, request_id: Arc<str>) -> Self {
-        app.requests.add(1);
+    pub(super) fn new(app: &Arc<App>, route: RouteLabel, request_id: Arc<str>) -> Self {
+        app.running.requests.add(1);
         if let Some(gauge) = app.metrics.in_flight(route) {
             gauge.add(1);
         }
-        let entry = app.registry.begin(Arc::clone(&request_id));
+        let entry = app.running.registry.begin(Arc::clone(&request_id));
         Self {
             entry: Some(entry),
             app: Arc::clone(app),
@@ -159,7 +161,7 @@ impl Record {
     }
 
     /// Adds target and sender of the request.
-    pub(super) fn asked(mut self, head: &request::Parts) -> Self {
+    pub(super) fn with_request(mut self, head: &request::Parts) -> Self {
         let peer = head.extensions.get::<ConnectionState>().and_then(ConnectionState::peer);
         let path: Arc<str> = limited(head.uri.path()).into();
         self.publish(|facts| (facts.method, facts.path) = (head.method.clone(), Arc::clone(&path)));
@@ -170,7 +172,7 @@ impl Record {
     }
 
     /// Returns the client's name for the model; empty if not known.
-    pub(super) fn asked_model(&self) -> &str {
+    pub(super) fn requested_model(&self) -> &str {
         self.line.model.as_deref().unwrap_or_default()
     }
 
@@ -305,7 +307,7 @@ impl Record {
         self.side = Some(Side::of(failure));
         match &failure.engine {
             Some(engine) if self.line.engine.is_none() => {
-                let text = redacted(&self.without_own_keys(&engine.text), None, self.asked_model());
+                let text = redacted(&self.without_own_keys(&engine.text), None, self.requested_model());
                 self.line.engine = Some((engine.status, fitting(&text, ENGINE_ERROR).to_owned()));
             }
             Some(_) => {}
@@ -327,7 +329,7 @@ impl Record {
             let text = self.without_own_keys(&engine.text);
             let text = match self.app.config.log.content {
                 true => text,
-                false => redacted(&text, Some(request), self.asked_model()),
+                false => redacted(&text, Some(request), self.requested_model()),
             };
             tracing::debug!(
                 request_id = &*self.request_id,
@@ -347,7 +349,7 @@ impl Record {
     /// Returns a failure that the upstream reported, without samewire's own key, which is not for clients.
     pub(super) fn without_own_key(&self, failure: Failure) -> Failure {
         match self.own_key() {
-            Some(key) => failure.without_key(&key.bytes()),
+            Some(key) => hide_key(failure, &key.bytes()),
             None => failure,
         }
     }
@@ -369,8 +371,8 @@ impl Record {
             upstream.report_unparsed(unparsed);
         }
         if let Some((upstream, unread)) = self.upstream.as_ref().zip(summary.unread) {
-            let asked = self.line.model.as_ref().unwrap_or(&self.model);
-            let name = self.served.as_ref().unwrap_or(asked);
+            let requested = self.line.model.as_ref().unwrap_or(&self.model);
+            let name = self.served.as_ref().unwrap_or(requested);
             upstream.report_unread(unread, self.app.pool.engine_name(name));
         }
         if let Some(upstream) = self.upstream.as_ref().filter(|_| summary.reasoning_was_separate) {
@@ -470,8 +472,8 @@ impl Record {
         }
     }
 
-    fn outcome(&self) -> Outcome {
-        Outcome {
+    fn outcome(&self) -> ExchangeOutcome {
+        ExchangeOutcome {
             end: self.end.name(),
             status: self.status.unwrap_or(499),
             code: self.code.clone(),
@@ -564,12 +566,12 @@ impl Drop for Record {
             let tokens = self.summary.usage.as_ref().map_or(0, |usage| usage.total);
             ticket.charge(tokens, self.attempts > 0, self.app.store_handle.now());
         }
-        self.app.requests.add(-1);
+        self.app.running.requests.add(-1);
         let total = self.started.elapsed();
         if let Some(recording) = self.recording.take() {
             recording.finish(self.outcome());
         }
-        self.app.metrics.finished(&Finished {
+        self.app.metrics.finished(&RequestMeasures {
             route: self.route,
             status: self.status.unwrap_or(499),
             end: self.end,
@@ -585,7 +587,7 @@ impl Drop for Record {
             planning: self.planning,
         });
         self.end_entry(total);
-        // Whoever has read the line finds the request counted.
+        // A reader of the line finds the request counted.
         self.log(total);
         if let Some(trace) = self.trace.take() {
             let app = Arc::clone(&self.app);

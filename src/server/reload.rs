@@ -5,8 +5,9 @@
 
 use super::App;
 use super::active_config::ActiveConfig;
+use super::file_reading::{UNREAD, in_time};
 use super::net::service_manager;
-use crate::config::{CaptureFile, Config, Mistakes, Source};
+use crate::config::{CaptureFile, Config, Mistakes, Overrides};
 use crate::discovery::Discovery;
 use crate::file_watch::ChangeDetector;
 use crate::telemetry::{CAPTURE_ON, CONTENT_LOGGED};
@@ -18,21 +19,10 @@ use tokio::signal::unix::Signal;
 /// Interval at which the files are checked for changes.
 const GLANCE: Duration = Duration::from_secs(1);
 
-/// Time limit for reading files.
-const READ: Duration = Duration::from_secs(10);
-/// Error message for files that take longer.
-pub(super) const UNREAD: &str = "a file of it cannot be read in time";
-
-/// Runs a function that reads files, with a time limit: a read from a pipe or a lost disk may never end. `None` if
-/// it takes too long.
-pub(super) async fn in_time<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    tokio::time::timeout(READ, tokio::task::spawn_blocking(read)).await.ok()?.ok()
-}
-
 /// Source of the active configuration and the watch on its files.
 pub(super) struct Reload {
     present: Arc<ActiveConfig>,
-    source: Source,
+    flags: Overrides,
     watch: ChangeDetector,
     hangup: Signal,
     /// Configuration as it was read last, without the upstreams of pods.
@@ -52,20 +42,20 @@ enum Occasion {
 impl Reload {
     /// Creates the reloader of this process. `hangup` is the signal, which no longer ends the process once
     /// registered.
-    pub(super) fn new(present: &Arc<ActiveConfig>, source: Source, hangup: Signal) -> Self {
+    pub(super) fn new(present: &Arc<ActiveConfig>, flags: Overrides, hangup: Signal) -> Self {
         let app = present.app();
         let watch = ChangeDetector::new(app.config.read.clone());
         let read = Config::clone(&app.config);
         let mut discovery = Discovery::default();
         discovery.follow(&read, &app.metrics);
-        Self { present: Arc::clone(present), source, watch, hangup, read, discovery }
+        Self { present: Arc::clone(present), flags, watch, hangup, read, discovery }
     }
 
     /// Watches the files, the signal and the pods without end, and reloads on a change.
     pub(super) async fn tend(mut self) {
         loop {
             let occasion = tokio::select! {
-                asked = self.hangup.recv() => if asked.is_some() { Occasion::Hangup } else { Occasion::Glance },
+                signal = self.hangup.recv() => if signal.is_some() { Occasion::Hangup } else { Occasion::Glance },
                 () = tokio::time::sleep(GLANCE) => Occasion::Glance,
                 () = self.discovery.changed() => Occasion::Pods,
             };
@@ -80,14 +70,14 @@ impl Reload {
                     continue;
                 }
             }
-            self.reload(&app, self.source.clone()).await;
+            self.reload(&app, self.flags.clone()).await;
         }
     }
 
     /// Replaces the upstreams of pods by those of the pods that are ready now.
     fn take_pods(&mut self, before: &App) {
         match self.put_in_force(before, self.read.clone()) {
-            Ok(Change { upstreams, new, gone }) => {
+            Ok(FileChange { upstreams, new, gone }) => {
                 tracing::info!(upstreams, new, gone, "the pods behind upstreams have changed");
             }
             Err(mistakes) => {
@@ -97,9 +87,9 @@ impl Reload {
         }
     }
 
-    async fn reload(&mut self, app: &App, source: Source) {
+    async fn reload(&mut self, app: &App, flags: Overrides) {
         service_manager::reloading();
-        let loaded = in_time(move || source.load()).await;
+        let loaded = in_time(move || Config::load(&flags)).await;
         let loaded = loaded.unwrap_or_else(|| Err(Mistakes::one("the configuration", UNREAD)));
         let taken = loaded.and_then(|config| self.take(app, config));
         app.metrics.reloaded.set(taken.is_ok().into());
@@ -123,15 +113,15 @@ impl Reload {
         let known = self.read.unread_text();
         let unread = config.unread_text();
         unread.iter().filter(|one| !known.contains(one)).for_each(|warning| tracing::warn!("{warning}"));
-        let capture = config.capture.clone();
-        let Change { upstreams, new, gone } = self.put_in_force(before, config)?;
+        let capture = config.file.capture.clone();
+        let FileChange { upstreams, new, gone } = self.put_in_force(before, config)?;
         recapture(before, &capture);
         tracing::info!(upstreams, new, gone, "the configuration was read again and is in force");
         Ok(())
     }
 
     /// Makes a configuration the active one, with the upstreams of all pods that are known.
-    fn put_in_force(&mut self, before: &App, config: Config) -> Result<Change, Mistakes> {
+    fn put_in_force(&mut self, before: &App, config: Config) -> Result<FileChange, Mistakes> {
         let app = before.reconfigured(config.clone().with_pods(&self.discovery.pods()))?;
         self.discovery.follow(&config, &app.metrics);
         self.read = config;
@@ -149,12 +139,12 @@ impl Reload {
             )]
             tokio::spawn(watch(Arc::clone(&self.present), Arc::clone(upstream)));
         }
-        Ok(Change { upstreams, new: new.len(), gone: gone.len() })
+        Ok(FileChange { upstreams, new: new.len(), gone: gone.len() })
     }
 }
 
 /// Numbers of upstreams after a change: of all, and of those that came and went.
-struct Change {
+struct FileChange {
     upstreams: usize,
     new: usize,
     gone: usize,
@@ -162,7 +152,7 @@ struct Change {
 
 /// Applies changes of `[capture]`. Without one, the switch stays as an operator has set it.
 fn recapture(app: &App, capture: &CaptureFile) {
-    if *capture == app.config.capture {
+    if *capture == app.config.file.capture {
         return;
     }
     app.captures.limit(capture.limits());
@@ -177,5 +167,5 @@ fn recapture(app: &App, capture: &CaptureFile) {
 
 /// Probes an upstream until a reload removes it, always by the health settings in force.
 pub(super) async fn watch(present: Arc<ActiveConfig>, upstream: Arc<Upstream>) {
-    health::watch(&upstream, || present.app().config.health.clone()).await;
+    health::watch(&upstream, || present.app().config.file.health.clone()).await;
 }

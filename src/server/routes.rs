@@ -3,21 +3,26 @@
 //! Takes: an HTTP request and its [`Target`]. Gives: a response, with the headers that every response has. Never:
 //! defines the paths of the API; `paths` does.
 
+use super::admission::{check_room, count, identify};
 use super::admit::azure::{self, RouteFamily};
 use super::admit::body::Body;
 use super::admit::browsers::{self, CorsRights};
-use super::admit::headers;
-use super::context::{RequestContext, bare};
+use super::admitted::Admitted;
+use super::batch;
 use super::handlers::readiness::NotReady;
 use super::handlers::relayed;
 use super::handlers::{chat, count_tokens, embeddings, messages, models, page, usage};
+use super::headers;
 use super::ids::IdSource;
 use super::net::connection_state::{ActiveRequest, ConnectionState};
-use super::net::leavings;
+use super::net::disconnect;
 use super::panics;
 use super::paths::{self, Target};
 use super::protocol::Protocol;
 use super::record::Record;
+use super::reply::{ClientReply, bare};
+use super::request_body::RequestBody;
+use super::responses::{self, compact, conversations, stored, submit_outputs, tokens, websocket};
 use super::{App, Worker};
 use crate::config::Limits;
 use crate::request::relayed::api_of;
@@ -34,7 +39,7 @@ use http_body::Body as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns the router, which maps each path to its [`Target`]. Paths are compared as they stand: a path that is
+/// Returns the router, which maps each path to its [`Target`]. Paths are compared as they are: a path that is
 /// decoded or normalised in one place and not in another could bypass a check.
 pub(super) fn router(worker: Arc<Worker>) -> Router {
     let to = |target, family| move |State(worker), request| answer(worker, request, target, family);
@@ -79,10 +84,10 @@ async fn answer(
         (None, Err(_)) => bare(StatusCode::INTERNAL_SERVER_ERROR),
         (None, Ok(chance)) => {
             // The page and the health check need no key and have neither limits nor a record.
-            let asks = |wanted| target == wanted && head.uri.authority().is_none();
+            let is_for = |other| target == other && head.uri.authority().is_none();
             let own = || match &app.page {
-                Some(page) if asks(Target::Page) => Some(Ok(page::response(page))),
-                _ => asks(Target::Health).then(|| health(&app)),
+                Some(page) if is_for(Target::Page) => Some(Ok(page::response(page))),
+                _ => is_for(Target::Health).then(|| health(&app)),
             };
             let open = sharing.preflight(&head).or_else(own);
             match open {
@@ -146,17 +151,16 @@ fn has_body(head: &request::Parts, body: &Incoming) -> bool {
     if head.version == Version::HTTP_2 { !body.is_end_stream() } else { announced }
 }
 
-/// Answers a request that has a record: builds its context, dispatches it, and adds the headers that its response
-/// needs.
+/// Answers a request that has a record: dispatches it, and adds the headers that its response needs.
 async fn handle(
-    (app, worker, busy, chance): (Arc<App>, Arc<Worker>, ActiveRequest, IdSource),
+    (app, worker, busy, ids): (Arc<App>, Arc<Worker>, ActiveRequest, IdSource),
     (mut head, body): (request::Parts, Incoming),
     target: Target,
     family: RouteFamily,
 ) -> Response<Body> {
-    let request_id = headers::request_id(&head.headers).map_or_else(|| chance.request_id(), Arc::from);
+    let request_id = headers::request_id(&head.headers).map_or_else(|| ids.request_id(), Arc::from);
     panics::arm(&head.headers, &request_id);
-    leavings::arm(&head.headers);
+    disconnect::arm(&head.headers);
     // A request target with a host in it is meant for a forward proxy.
     let target = if head.uri.authority().is_some() { Target::Nothing } else { target };
     let is_unserved = !app.config.batch.enabled
@@ -176,32 +180,12 @@ async fn handle(
     };
     let protocol = target.protocol(head.uri.path(), &head.headers);
     protocol.unify_key(&mut head.headers);
-    let record =
-        Record::new(&app, target.route(), request_id).in_protocol(protocol).traced(&head).asked(&head);
-    let has_body = has_body(&head, &body);
-    let body = has_body.then_some(body);
-    let mut context = RequestContext {
-        app: Arc::clone(&app),
-        worker,
-        ids: chance,
-        active_request: busy,
-        family,
-        caller: None,
-        record: Some(record),
-        recording: None,
-        unread: has_body,
-        is_labelled_form: false,
-        passed: HeaderMap::new(),
-        is_poison: false,
-        by_socket: false,
-        share: None,
-        standing: None,
-        line_tenant: None,
-        line_start: None,
-    };
-    let result = context.dispatch(&head, target, body).await;
-    let recording = context.recording.take();
-    let mut response = result.unwrap_or_else(|failure| context.refuse(&failure));
+    let record = Record::new(&app, target.route(), Arc::clone(&request_id));
+    let mut reply = ClientReply::new(record.in_protocol(protocol).traced(&head).with_request(&head));
+    let mut body = RequestBody::new(has_body(&head, &body).then_some(body), busy);
+    let arrived = Arrived { app: &app, worker: &worker, head: &head, request_id, ids, family };
+    let result = dispatch(arrived, target, &mut reply, &mut body).await;
+    let mut response = result.unwrap_or_else(|failure| reply.refuse(&failure));
     if target == Target::Nothing && response.status() == StatusCode::METHOD_NOT_ALLOWED {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST"));
     }
@@ -212,22 +196,21 @@ async fn handle(
         headers::offer_socket(&mut response);
     }
     let stays = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    let last =
-        context.unread || context.app.is_shutting_down() || head.headers.contains_key(TRANSFER_ENCODING);
+    let last = body.unread || app.is_shutting_down() || head.headers.contains_key(TRANSFER_ENCODING);
     if last && !stays {
         headers::close(&mut response);
     }
-    if let Some(standing) = context.standing {
-        standing.set_headers(response.headers_mut());
+    if let Some(quota) = reply.quota {
+        quota.set_headers(response.headers_mut());
     }
     let status = response.status().as_u16();
     protocol.rename_headers(status, response.headers_mut());
-    let asked = azure::client_request_id(&head.headers);
-    family.add_headers(&mut response, asked, azure::known_version(&head), &app.config.azure);
-    if let Some(recording) = &recording {
+    let client_request_id = azure::client_request_id(&head.headers);
+    family.add_headers(&mut response, client_request_id, azure::known_version(&head), &app.config.azure);
+    if let Some(recording) = &reply.recording {
         recording.answer_head(&format!("HTTP/1.1 {}", response.status()), response.headers());
     }
-    response.map(|body| body.recorded(recording).keeping_busy(context.active_request))
+    response.map(|answer| answer.recorded(reply.recording).keeping_busy(body.active_request))
 }
 
 /// Returns the status for a head that the HTTP library accepts although it should not; `None` for a valid head.
@@ -245,85 +228,116 @@ fn refused_by_its_head(head: &request::Parts, limits: &Limits) -> Option<StatusC
     (!good).then_some(StatusCode::BAD_REQUEST)
 }
 
-impl RequestContext {
-    async fn dispatch(
-        &mut self,
-        head: &request::Parts,
-        target: Target,
-        body: Option<Incoming>,
-    ) -> Result<Response<Body>, Failure> {
-        // Check for loops before the key, because probes of samewire itself have none.
-        Hops::read(&head.headers)?;
-        self.authenticate(head)?;
-        panics::point("handler", self.record.as_ref().map(|record| &*record.request_id).or(Some("")));
-        match target {
-            Target::Nothing if matches!(head.method, Method::CONNECT | Method::TRACE) => {
-                let message = format!("The method {} is not supported.", head.method);
-                return Err(Failure::from(Fault::MethodNotSupported).with_message(message));
-            }
-            Target::Nothing => {
-                return Err(paths::unknown(&head.method, head.uri.path(), &self.app.config.relayed));
-            }
-            Target::OtherMethod => return Err(paths::other_method(&head.method, head.uri.path())),
-            _ => {}
-        }
-        if self.app.config.auth.is_none() {
-            browsers::check_host(head, &self.app.config.cors)?;
-        }
-        browsers::check_form(head, &self.app.config.cors)?;
-        // A WebSocket counts as a request only while it has one in progress.
-        if target != Target::Socket || self.app.refuses_requests() {
-            self.admit()?;
-        }
-        if target.asks_engine() {
-            self.count(head).await?;
-        }
-        self.family.check(head, &self.app.config.azure)?;
-        if target == Target::Socket {
-            return if self.unread { Err(Fault::UpgradeRequired.into()) } else { self.upgrade(head).await };
-        }
-        if target == Target::Relayed {
-            return Box::pin(self.relayed(head, body)).await;
-        }
-        if target == Target::ByBody {
-            return Box::pin(self.by_body(head, body)).await;
-        }
-        if let Target::Batch(what) = target {
-            return Box::pin(self.serve_batch(head, body, what)).await;
-        }
-        headers::check(&head.headers)?;
-        self.is_labelled_form = headers::is_labelled_form(&head.headers);
-        match target {
-            Target::Answer(api) => chat::answer(self, api, head, body).await,
-            Target::Message => Box::pin(messages::answer(self, head, body)).await,
-            Target::CountTokens => Box::pin(count_tokens::count_tokens(self, head, body)).await,
-            Target::Respond => Box::pin(self.respond(head, body)).await,
-            Target::Stored(what) => Box::pin(self.serve_stored(head, what)).await,
-            Target::ToolOutputs => Box::pin(self.tool_outputs(head, body)).await,
-            Target::InputTokens => Box::pin(self.input_tokens(head, body)).await,
-            Target::Compact => Box::pin(self.compact(head, body)).await,
-            Target::Conversing(what) => Box::pin(self.serve_conversations(head, body, what)).await,
-            Target::Usage => Box::pin(usage::answer(self)).await,
-            Target::Embeddings => Box::pin(embeddings::answer(self, head, body)).await,
-            _ => models::answer(self, head).await,
-        }
-    }
+/// Request of which only the head is known.
+struct Arrived<'h> {
+    app: &'h Arc<App>,
+    worker: &'h Arc<Worker>,
+    head: &'h request::Parts,
+    request_id: Arc<str>,
+    ids: IdSource,
+    family: RouteFamily,
+}
 
-    /// Answers a request on a relayed route by its body: rewritten if the body belongs to an API that is
-    /// rewritten, else relayed unchanged.
-    async fn by_body(
-        &mut self,
-        head: &request::Parts,
-        body: Option<Incoming>,
-    ) -> Result<Response<Body>, Failure> {
-        let limit = self.app.config.limits.max_body_bytes;
-        let body = self.body(body, limit).await?;
-        let api = api_of(&body);
-        let body = Some(Incoming::from(body));
-        match api {
-            Some(api) => chat::answer(self, api, head, body).await,
-            None => self.relayed(head, body).await,
+/// Passes a request through the checks that all have in common, and on to the handler of its target.
+async fn dispatch(
+    arrived: Arrived<'_>,
+    target: Target,
+    reply: &mut ClientReply,
+    body: &mut RequestBody,
+) -> Result<Response<Body>, Failure> {
+    let Arrived { app, worker, head, request_id, ids, family } = arrived;
+    // Check for loops before the key, because probes of samewire itself have none.
+    Hops::read(&head.headers)?;
+    let identity = identify(head, family, app, reply)?;
+    panics::point("handler", Some(&request_id));
+    check_target(target, head, app)?;
+    check_form(head, app)?;
+    // A WebSocket counts as a request only while it has one in progress.
+    if target != Target::Socket || app.refuses_requests() {
+        check_room(app)?;
+    }
+    let admitted = Admitted { app, worker, head, request_id, ids, identity, by_socket: false };
+    if target.reaches_engine() {
+        count(&admitted, reply).await?;
+    }
+    family.check(head, &app.config.azure)?;
+    handle_target(&admitted, target, reply, body).await
+}
+
+/// Fails if there is no such path, or if it does not take the method.
+fn check_target(target: Target, head: &request::Parts, app: &App) -> Result<(), Failure> {
+    match target {
+        Target::Nothing if matches!(head.method, Method::CONNECT | Method::TRACE) => {
+            let message = format!("The method {} is not supported.", head.method);
+            Err(Failure::from(Fault::MethodNotSupported).with_message(message))
         }
+        Target::Nothing => Err(paths::unknown(&head.method, head.uri.path(), &app.config.relayed)),
+        Target::OtherMethod => Err(paths::other_method(&head.method, head.uri.path())),
+        _ => Ok(()),
+    }
+}
+
+/// Fails on a request that a browser may have sent for a page that has no right to it.
+fn check_form(head: &request::Parts, app: &App) -> Result<(), Failure> {
+    if app.config.auth.is_none() {
+        browsers::check_host(head, &app.config.cors)?;
+    }
+    browsers::check_form(head, &app.config.cors)
+}
+
+/// Calls the handler of a target. Futures of rare targets are boxed, because they are large.
+async fn handle_target(
+    admitted: &Admitted<'_>,
+    target: Target,
+    reply: &mut ClientReply,
+    body: &mut RequestBody,
+) -> Result<Response<Body>, Failure> {
+    match target {
+        Target::Socket if body.unread => return Err(Fault::UpgradeRequired.into()),
+        Target::Socket => return websocket::upgrade(admitted, reply, &body.active_request).await,
+        Target::Relayed => return Box::pin(relayed::relay(admitted, reply, body)).await,
+        Target::ByBody => return Box::pin(by_body(admitted, reply, body)).await,
+        Target::Batch(path) => return Box::pin(batch::serve(admitted, reply, body, path)).await,
+        _ => {}
+    }
+    headers::check(&admitted.head.headers)?;
+    body.is_labelled_form = headers::is_labelled_form(&admitted.head.headers);
+    match target {
+        Target::Answer(api) => return chat::answer(admitted, reply, body, api).await,
+        Target::Message => return Box::pin(messages::answer(admitted, reply, body)).await,
+        Target::CountTokens => return Box::pin(count_tokens::count_tokens(admitted, reply, body)).await,
+        Target::Respond => return Box::pin(responses::respond(admitted, reply, body)).await,
+        Target::ToolOutputs => return Box::pin(submit_outputs::tool_outputs(admitted, reply, body)).await,
+        Target::InputTokens => return Box::pin(tokens::input_tokens(admitted, reply, body)).await,
+        Target::Compact => return Box::pin(compact::compact(admitted, reply, body)).await,
+        Target::Conversing(path) => {
+            return Box::pin(conversations::serve_conversations(admitted, reply, body, path)).await;
+        }
+        Target::Embeddings => return Box::pin(embeddings::answer(admitted, reply, body)).await,
+        _ => {}
+    }
+    // The rest reads no body.
+    body.active_request.begin_answer();
+    match target {
+        Target::Stored(action) => Box::pin(stored::serve_stored(admitted, reply, action)).await,
+        Target::Usage => Box::pin(usage::answer(admitted, reply)).await,
+        _ => models::answer(admitted, reply).await,
+    }
+}
+
+/// Answers a request on a relayed route by its body: rewritten if the body belongs to an API that is
+/// rewritten, else relayed unchanged.
+async fn by_body(
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+    body: &mut RequestBody,
+) -> Result<Response<Body>, Failure> {
+    let bytes = body.read(admitted.app.config.limits.max_body_bytes, admitted, reply).await?;
+    let api = api_of(&bytes);
+    body.incoming = Some(Incoming::from(bytes));
+    match api {
+        Some(api) => chat::answer(admitted, reply, body, api).await,
+        None => relayed::relay(admitted, reply, body).await,
     }
 }
 

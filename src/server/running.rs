@@ -4,6 +4,7 @@
 //! and the last [`MAX_ENDED`] that have ended. Never: holds the content of a request, or takes its lock for each chunk.
 
 use crate::error::Side;
+use crate::telemetry::Gauge;
 use http::Method;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,15 +12,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+/// Requests in progress.
+#[derive(Clone, Default)]
+pub(super) struct RunningState {
+    /// Requests that run, and those that ended last.
+    pub(super) registry: Arc<RequestRegistry>,
+    /// Number of requests in progress.
+    pub(super) requests: Arc<Gauge>,
+    /// Number of these whose answer is read from the store and sent: downloads, and followed events.
+    pub(super) stored_answers: Arc<Gauge>,
+}
+
 /// Number of ended requests that are remembered.
 const MAX_ENDED: usize = 200;
 
 /// Registry of the requests of the process.
 #[derive(Default)]
-pub(super) struct RequestRegistry(Mutex<Requests>);
+pub(super) struct RequestRegistry(Mutex<RequestLists>);
 
 #[derive(Default)]
-struct Requests {
+struct RequestLists {
     /// Number of the next request.
     next: u64,
     /// Running requests by their number.

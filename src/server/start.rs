@@ -4,23 +4,28 @@
 //! Never: handles a request.
 
 use super::active_config::ActiveConfig;
+use super::admit::AdmitState;
 use super::admit::budget::Budget;
 use super::admit::quota::{Quotas, Usages};
 use super::batch::dispatch::{self, Dispatcher, LineJob, serve_lines};
 use super::batch::runner::run_batches;
+use super::net::NetState;
 use super::net::accept::{Acceptor, Inbox, serve_connection};
 use super::net::connections::ConnectionSlot;
-use super::net::leavings::dropped_in_time;
+use super::net::disconnect::dropped_in_time;
 use super::net::listener::{Listeners, listen};
 use super::net::service_manager;
-use super::net::shutdown::{Shutdown, ShutdownDriver, Signals};
+use super::net::shutdown::Shutdown;
 use super::net::tls::ServerCertificate;
 use super::reload::{Reload, watch};
+use super::responses::ResponsesState;
 use super::responses::background::BackgroundJobs;
-use super::responses::store_handle::StoreHandle;
+use super::running::RunningState;
+use super::shutdown_driver::{ShutdownDriver, Signals};
+use super::storage::store_handle::StoreHandle;
 use super::{App, Worker};
 use crate::capture::Ring;
-use crate::config::{Config, Source};
+use crate::config::{Config, Overrides};
 use crate::html::Page;
 use crate::telemetry::{HISTORY_STEP, Metrics, Tracer};
 use crate::upstream::Pool;
@@ -43,13 +48,13 @@ const USAGE_SYNC_LIMIT: Duration = Duration::from_secs(1);
 /// Time limit at the end of the process for storing the last results of batches.
 const BATCH_SAVE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Serves on listeners that are already open, until a signal ends the process. `source` is the origin of the
+/// Serves on listeners that are already open, until a signal ends the process. `flags` lead to the origin of the
 /// configuration, which is read again on a reload.
 ///
 /// # Errors
 /// Fails if a listener, a thread or a signal handler cannot be set up, or a required store cannot be opened.
-pub fn run(listeners: Listeners, config: Config, source: Source) -> io::Result<()> {
-    block_on(serve(listeners, config, Some(source), None))
+pub fn run(listeners: Listeners, config: Config, flags: Overrides) -> io::Result<()> {
+    block_on(serve(listeners, config, Some(flags), None))
 }
 
 /// Serves on listeners that are already open, with a configuration that is never reloaded, and optionally an HTML
@@ -72,14 +77,13 @@ fn block_on(serving: impl Future<Output = io::Result<()>>) -> io::Result<()> {
 async fn serve(
     listeners: Listeners,
     mut config: Config,
-    source: Option<Source>,
+    flags: Option<Overrides>,
     page: Option<Page>,
 ) -> io::Result<()> {
     // Register signals first: from here on none is lost, and none ends the process by default.
     // With a configuration that can be reloaded, SIGHUP triggers the reload.
-    let mut signals = Signals::take(source.is_none())?;
-    let reload =
-        source.map(|source| Ok::<_, io::Error>((source, signal(SignalKind::hangup())?))).transpose()?;
+    let mut signals = Signals::take(flags.is_none())?;
+    let reload = flags.map(|flags| Ok::<_, io::Error>((flags, signal(SignalKind::hangup())?))).transpose()?;
     super::net::descriptors::fit_limits(&mut config.limits);
     // Set up everything before "listening" is logged: readers of that line expect answers.
     let metrics = Metrics::default();
@@ -95,47 +99,48 @@ async fn serve(
     let threads = config.threads;
     let usages = Usages::default();
     let (shutdown, cancellations) = Shutdown::new();
+    let quotas = Quotas::of(config.auth.as_deref(), config.shared_limits, &Quotas::default(), &usages);
     let app = App {
-        store_handle: Arc::new(store_handle),
-        logged_substitutes: Arc::default(),
-        background_jobs: Arc::new(BackgroundJobs::new(&config.limits)),
-        server_certificate: certificate.map(Arc::new),
-        batches: Arc::default(),
-        tool_waits: Arc::default(),
         pool: Arc::new(pool),
-        connections: Arc::default(),
-        budget: Budget::new(&config.limits, &metrics),
-        quotas: Arc::new(Quotas::of(
-            config.auth.as_deref(),
-            config.shared_limits,
-            &Quotas::default(),
-            &usages,
-        )),
-        usages: Arc::new(usages),
-        metrics: Arc::new(metrics),
-        captures: captures(&config),
+        store_handle: Arc::new(store_handle),
         tracer: Arc::new(Tracer::start(config.trace.as_ref())?),
+        captures: captures(&config),
         history: Arc::default(),
-        registry: Arc::default(),
         started: Instant::now(),
-        requests: Arc::default(),
-        stored_answers: Arc::default(),
-        clients: proxy.local_addr()?,
         page: page.map(Arc::new),
-        shutdown: Arc::new(shutdown),
+        net: NetState {
+            connections: Arc::default(),
+            server_certificate: certificate.map(Arc::new),
+            clients: proxy.local_addr()?,
+            shutdown: Arc::new(shutdown),
+        },
+        admit: AdmitState {
+            quotas: Arc::new(quotas),
+            usages: Arc::new(usages),
+            budget: Budget::new(&config.limits, &metrics),
+        },
+        running: RunningState::default(),
+        logged_substitutes: Arc::default(),
+        responses: ResponsesState {
+            background_jobs: Arc::new(BackgroundJobs::new(&config.limits)),
+            tool_waits: Arc::default(),
+        },
+        batches: Arc::default(),
+        metrics: Arc::new(metrics),
         config: Arc::new(config),
     };
     let present = Arc::new(ActiveConfig::new(app));
     let app = present.app();
     let mut end = ShutdownDriver::of(&present, signals, cancellations);
-    let reload = reload.map(|(source, hangup)| Reload::new(&present, source, hangup));
+    let reload = reload.map(|(flags, hangup)| Reload::new(&present, flags, hangup));
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
-    let workers = (0..threads).map(|n| start(n, &present, alive.clone())).collect::<io::Result<Vec<_>>>()?;
+    let workers = (0..threads).map(|n| start(n, &present, alive.clone()));
+    let (inboxes, lines): (Vec<_>, Vec<_>) = workers.collect::<io::Result<Vec<_>>>()?.into_iter().unzip();
     drop(alive);
-    let dispatcher = Dispatcher::new(workers.iter().map(|inbox| inbox.lines.clone()).collect());
+    let dispatcher = Dispatcher::new(lines);
     spawn_tasks(&present, reload, operators, dispatcher);
-    let mut acceptor = Acceptor::new(&app, workers);
-    service_manager::ready(app.clients);
+    let mut acceptor = Acceptor::new(&app, inboxes);
+    service_manager::ready(app.net.clients);
     // Release the initial state here, so that a reload can free it.
     drop(app);
     let mut proxy = Some(proxy);
@@ -154,7 +159,8 @@ async fn serve(
     // The last results of batches are stored, and the batches given up.
     let _ = tokio::time::timeout(BATCH_SAVE_LIMIT, batches_left(&app)).await;
     // Write the usage of the last requests, with a time limit for a store that does not respond.
-    let _ = tokio::time::timeout(USAGE_SYNC_LIMIT, app.usages.sync(&app.store_handle, &app.metrics)).await;
+    let _ =
+        tokio::time::timeout(USAGE_SYNC_LIMIT, app.admit.usages.sync(&app.store_handle, &app.metrics)).await;
     app.tracer.close().await;
     Ok(())
 }
@@ -183,10 +189,10 @@ fn spawn_tasks(
     tokio::spawn(maintain_store(Arc::clone(present)));
     tokio::spawn(run_batches(Arc::clone(present), dispatcher));
     tokio::spawn(sync_usages(Arc::clone(present)));
-    if let Some(certificate) = app.server_certificate.clone() {
+    if let Some(certificate) = app.net.server_certificate.clone() {
         tokio::spawn(watch_certificate(certificate, Arc::clone(&app.metrics)));
     }
-    tokio::spawn(watch_memory(Arc::clone(&app.budget)));
+    tokio::spawn(watch_memory(Arc::clone(&app.admit.budget)));
     tokio::spawn(sample_history(Arc::clone(present)));
     tokio::spawn(service_manager::keep_watchdog());
     tokio::spawn(super::handlers::admin::serve(operators, Arc::clone(present)));
@@ -194,8 +200,8 @@ fn spawn_tasks(
 
 /// Returns the ring of captured exchanges, switched on if the configuration says so.
 fn captures(config: &Config) -> Arc<Ring> {
-    let ring = Ring::new(config.capture.limits());
-    if let Some(criteria) = config.capture.criteria() {
+    let ring = Ring::new(config.file.capture.limits());
+    if let Some(criteria) = config.file.capture.criteria() {
         ring.switch_on(criteria, None);
     }
     ring
@@ -213,7 +219,7 @@ async fn sync_usages(present: Arc<ActiveConfig>) {
     loop {
         tokio::time::sleep(super::admit::quota::SYNC).await;
         let app = present.app();
-        app.usages.sync(&app.store_handle, &app.metrics).await;
+        app.admit.usages.sync(&app.store_handle, &app.metrics).await;
     }
 }
 
@@ -230,9 +236,13 @@ async fn watch_certificate(certificate: Arc<ServerCertificate>, metrics: Arc<Met
     super::net::tls::watch_certificate(&certificate, &metrics).await;
 }
 
-/// Starts worker thread `n`, which drops `alive` when it ends. Returns the inbox for its connections; fails if the
-/// runtime or the thread cannot be created.
-fn start(n: usize, present: &Arc<ActiveConfig>, alive: mpsc::Sender<Infallible>) -> io::Result<Inbox> {
+/// Starts worker thread `n`, which drops `alive` when it ends. Returns its inbox for connections, and the queue of the
+/// lines of batches that run there. Fails if the runtime or the thread cannot be created.
+fn start(
+    n: usize,
+    present: &Arc<ActiveConfig>,
+    alive: mpsc::Sender<Infallible>,
+) -> io::Result<(Inbox, mpsc::Sender<LineJob>)> {
     let app = present.app();
     let (to, arrivals) = mpsc::channel(app.config.limits.connections);
     let limits = &app.config.limits;
@@ -252,12 +262,12 @@ fn start(n: usize, present: &Arc<ActiveConfig>, alive: mpsc::Sender<Infallible>)
         background: AtomicUsize::new(0),
     });
     let (lines, jobs) = dispatch::queue();
-    let family = Inbox { worker: Arc::clone(&worker), to, lines };
+    let inbox = Inbox { worker: Arc::clone(&worker), to };
     let runtime = Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new()
         .name(format!("serve-{n}"))
         .spawn(move || work(&runtime, worker, (arrivals, jobs), alive))?;
-    Ok(family)
+    Ok((inbox, lines))
 }
 
 /// Runs a worker thread: serves connections until the acceptor is gone, then returns when the last connection and

@@ -16,7 +16,7 @@ pub(super) fn request(engine: &Engine, chat: EngineBody) -> (&'static str, Engin
 }
 
 /// Returns the body with the effort as a member of `chat_template_kwargs`, which vLLM's `/tokenize` takes; the effort
-/// itself it does not know. `None`: the chat has no effort. What the client has said to the template stays.
+/// itself it does not know. `None`: the chat has no effort. The client's own values for the template stay.
 fn effort_for_template(chat: &EngineBody) -> Option<EngineBody> {
     let body = chat.joined();
     let text = std::str::from_utf8(&body).ok()?;

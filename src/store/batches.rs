@@ -4,7 +4,7 @@
 //! belongs to an owner for a term, as a running response does; another owner may take it over once the lease has
 //! expired, and goes on from what is stored.
 
-use super::record::{Error, Json, Key, Millis, is_sound};
+use super::record::{Json, Key, Millis, StoreError, is_sound};
 use std::sync::Arc;
 
 /// Time after which an upload that has stopped is removed.
@@ -83,7 +83,7 @@ pub struct NewFile {
 
 /// Piece of a file: whole lines, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chunk {
+pub struct FileChunk {
     /// Number of the chunk in its file, from 0 on.
     pub place: u64,
     /// Number of its first line in the file, from 0 on.
@@ -240,7 +240,7 @@ pub struct OwnedBatch {
 
 /// Lines to be added to a file of results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lines {
+pub struct ResultLines {
     /// Number of the lines.
     pub count: u64,
     /// Text of the lines, each with its end.
@@ -261,9 +261,9 @@ pub struct BatchStep {
     /// Everything else that the batch object says.
     pub facts: Json,
     /// Lines for the output file.
-    pub output: Arc<Lines>,
+    pub output: Arc<ResultLines>,
     /// Lines for the file of errors.
-    pub errors: Arc<Lines>,
+    pub errors: Arc<ResultLines>,
     /// Time at which the batch is removed, once it has ended.
     pub gone: Millis,
     /// Time at which its files expire, once it has ended.
@@ -271,23 +271,23 @@ pub struct BatchStep {
 }
 
 impl NewFile {
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), StoreError> {
         let is_good = is_sound(&self.key.id) && is_sound(&self.key.tenant) && !self.name.contains('\0');
-        if is_good { Ok(()) } else { Err(Error::Conflict) }
+        if is_good { Ok(()) } else { Err(StoreError::Conflict) }
     }
 }
 
-impl Chunk {
-    pub(super) fn check(&self) -> Result<(), Error> {
-        if self.body.contains('\0') { Err(Error::Conflict) } else { Ok(()) }
+impl FileChunk {
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        if self.body.contains('\0') { Err(StoreError::Conflict) } else { Ok(()) }
     }
 }
 
 impl NewBatch {
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), StoreError> {
         let ids = [&self.key.tenant, &self.key.id, &self.caller, &self.input, &self.output, &self.errors];
         let is_good = ids.into_iter().all(|id| is_sound(id)) && !self.facts.contains('\0');
-        if is_good { Ok(()) } else { Err(Error::NotFound) }
+        if is_good { Ok(()) } else { Err(StoreError::NotFound) }
     }
 
     /// Returns the batch as it is stored at first.
@@ -313,13 +313,13 @@ impl NewBatch {
 }
 
 impl BatchStep {
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), StoreError> {
         let texts: [&str; 3] = [&self.output.text, &self.errors.text, &self.facts];
-        if texts.into_iter().any(|text| text.contains('\0')) { Err(Error::Conflict) } else { Ok(()) }
+        if texts.into_iter().any(|text| text.contains('\0')) { Err(StoreError::Conflict) } else { Ok(()) }
     }
 
     /// Returns the lines with the ids of the files that they are added to.
-    pub(super) fn results<'s>(&'s self, batch: &'s Batch) -> [(&'s Arc<str>, &'s Lines); 2] {
+    pub(super) fn results<'s>(&'s self, batch: &'s Batch) -> [(&'s Arc<str>, &'s ResultLines); 2] {
         [(&batch.output, &*self.output), (&batch.errors, &*self.errors)]
     }
 
@@ -330,25 +330,25 @@ impl BatchStep {
     }
 
     /// Checks that this is the next step of a batch. Returns false if it was stored before.
-    pub(super) fn follows(&self, batch: &Batch, term: u64) -> Result<bool, Error> {
+    pub(super) fn follows(&self, batch: &Batch, term: u64) -> Result<bool, StoreError> {
         if batch.term != term {
-            return Err(Error::Fenced);
+            return Err(StoreError::Fenced);
         }
         if batch.version == self.version {
             return Ok(false);
         }
         let is_next = batch.version + 1 == self.version && !batch.status.is_terminal();
-        if is_next { Ok(true) } else { Err(Error::Conflict) }
+        if is_next { Ok(true) } else { Err(StoreError::Conflict) }
     }
 }
 
 impl FileLimits {
     /// Checks that a tenant may store more. Fails with `Full` if not.
-    pub(super) fn check(&self, used: &FileUse, files: u64, bytes: u64) -> Result<(), Error> {
+    pub(super) fn check(&self, used: &FileUse, files: u64, bytes: u64) -> Result<(), StoreError> {
         let fits = used.tenant_files + files <= self.tenant_files
             && used.tenant_bytes.saturating_add(bytes) <= self.tenant_bytes
             && used.total_bytes.saturating_add(bytes) <= self.total_bytes;
-        if fits { Ok(()) } else { Err(Error::Full) }
+        if fits { Ok(()) } else { Err(StoreError::Full) }
     }
 }
 

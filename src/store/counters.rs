@@ -1,6 +1,6 @@
 //! Counters: amounts of use within windows of time, for the quotas of client keys.
 //!
-//! Each writer keeps a row of its own with the total it has counted so far. A write may therefore be repeated, and
+//! Each writer keeps its own row with the total it has counted so far. A write may therefore be repeated, and
 //! replicas never wait for each other's rows. The value of a counter is the sum over its writers.
 
 use super::record::Millis;

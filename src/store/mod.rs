@@ -3,12 +3,12 @@
 //!
 //! Takes: records, and the time. Gives: stored records, only to the tenant who stored them; another tenant's id is
 //! "not found". Remembers: in memory, in an SQLite file, or in PostgreSQL; what it reports as stored is stored.
-//! Never: uses a clock of its own, waits beyond its deadline (2 s), evicts a running response, wipes a file it
+//! Never: uses its own clock, waits beyond its deadline (`timeouts.store_call`), evicts a running response, wipes a file it
 //! cannot read.
 //!
 //! ```text
 //! Store ─→ memory               a table behind a lock
-//!       ─→ sqlite ──┐           a thread of its own, many writes in one transaction
+//!       ─→ sqlite ──┐           its own thread, many writes in one transaction
 //!       ─→ postgres ┴─→ sql     a few connections, made again when they break; the same statements for both
 //! ```
 //!
@@ -25,13 +25,14 @@ mod sql;
 mod sqlite;
 
 pub use record::{
-    CLOSING, Caps, Conversation, Error, Events, FORMAT, Finish, Item, Json, Key, LEASE, LINKS, Millis,
-    NewResponse, Page, PageRequest, Record, Replay, Running, State, Totals,
+    CLOSING, Conversation, FORMAT, FinalState, Item, Json, Key, LEASE, LINKS, Millis, NewResponse, Page,
+    PageRequest, RunningResponse, State, StoreCaps, StoreError, StoredEvents, StoredReplay, StoredResponse,
+    Totals,
 };
 
 pub use batches::{
-    Batch, BatchStatus, BatchStep, Chunk, FileLimits, FilePurpose, Lines, ListRequest, NewBatch, NewFile,
-    OwnedBatch, StoredFile,
+    Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, ListRequest, NewBatch, NewFile,
+    OwnedBatch, ResultLines, StoredFile,
 };
 pub use counters::{Count, Counter};
 
@@ -47,8 +48,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Default time limit for an operation.
-pub const DEADLINE: Duration = Duration::from_secs(2);
+/// Bounds of the time limit for an operation. Databases count milliseconds in 31 bits, and take 0 for no limit.
+const SHORTEST: Duration = Duration::from_millis(2);
+const LONGEST: Duration = Duration::from_hours(24);
 
 /// Location of the store, as `--store` names it.
 #[derive(Clone, PartialEq, Eq)]
@@ -117,24 +119,21 @@ enum Backend {
 impl Store {
     /// Opens the store at `place`; `None` for `StoreLocation::Off`. Fails if the database cannot be reached or read;
     /// nothing in it has been changed then, and the caller may try again. Needs tokio's timer, except in memory.
-    pub async fn open(place: &StoreLocation, caps: Caps) -> Result<Option<Self>, Error> {
+    pub async fn open(place: &StoreLocation, caps: StoreCaps) -> Result<Option<Self>, StoreError> {
+        let deadline = caps.deadline.clamp(SHORTEST, LONGEST);
+        let caps = StoreCaps { deadline, ..caps };
         let backend = match place {
             StoreLocation::Off => return Ok(None),
             StoreLocation::Memory => Backend::Memory(Mutex::new(Memory::new(caps))),
             StoreLocation::Sqlite(path) => Backend::Sqlite(Sqlite::open(path, caps).await?),
             StoreLocation::Postgres(url) => Backend::Postgres(Postgres::open(url, caps).await?),
         };
-        Ok(Some(Self { backend, deadline: DEADLINE, watch: None }))
+        Ok(Some(Self { backend, deadline, watch: None }))
     }
 
     /// Sets the callback that gets the duration of every operation.
     pub fn watched(self, watch: DurationHook) -> Self {
         Self { watch: Some(watch), ..self }
-    }
-
-    /// Sets the time limit for each operation.
-    pub fn with_deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
     }
 
     async fn timed<T>(&self, name: &'static str, work: impl Future<Output = T>) -> T {
@@ -148,7 +147,7 @@ impl Store {
 
     /// Returns the time that leases are based on. Replicas that share a database use its clock. `local` is the
     /// caller's time; the caller may keep the difference for a while.
-    pub async fn clock(&self, local: Millis) -> Result<Millis, Error> {
+    pub async fn clock(&self, local: Millis) -> Result<Millis, StoreError> {
         match &self.backend {
             Backend::Memory(_) | Backend::Sqlite(_) => Ok(local),
             Backend::Postgres(postgres) => in_time(self.deadline, postgres.clock()).await,
@@ -156,108 +155,115 @@ impl Store {
     }
 }
 
-async fn in_time<T>(deadline: Duration, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    tokio::time::timeout(deadline, work).await.unwrap_or(Err(Error::Slow))
+async fn in_time<T>(
+    deadline: Duration,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    tokio::time::timeout(deadline, work).await.unwrap_or(Err(StoreError::Slow))
 }
 
-/// Check of an argument before the database is asked. Fails if no database could look it up or store it, or if the
+/// Check of an argument before the database is queried. Fails if no database could look it up or store it, or if the
 /// caller made a mistake, such as to finish a response with a state that is not terminal. So a mistake is a
 /// `Conflict` even if the record is missing or has another owner.
 trait Validate {
-    fn validate(&self) -> Result<(), Error> {
+    fn validate(&self) -> Result<(), StoreError> {
         Ok(())
     }
 }
 
 impl Validate for Key {
-    fn validate(&self) -> Result<(), Error> {
-        if is_sound(&self.tenant) && is_sound(&self.id) { Ok(()) } else { Err(Error::NotFound) }
+    fn validate(&self) -> Result<(), StoreError> {
+        if is_sound(&self.tenant) && is_sound(&self.id) { Ok(()) } else { Err(StoreError::NotFound) }
     }
 }
 
 impl Validate for Arc<str> {
-    fn validate(&self) -> Result<(), Error> {
-        if self.contains('\0') { Err(Error::NotFound) } else { Ok(()) }
+    fn validate(&self) -> Result<(), StoreError> {
+        if self.contains('\0') { Err(StoreError::NotFound) } else { Ok(()) }
     }
 }
 
 impl Validate for Vec<Arc<str>> {
-    fn validate(&self) -> Result<(), Error> {
-        if self.iter().all(|id| is_sound(id)) { Ok(()) } else { Err(Error::NotFound) }
+    fn validate(&self) -> Result<(), StoreError> {
+        if self.iter().all(|id| is_sound(id)) { Ok(()) } else { Err(StoreError::NotFound) }
     }
 }
 
 impl Validate for PageRequest {
-    fn validate(&self) -> Result<(), Error> {
-        if self.after.as_deref().is_none_or(is_sound) { Ok(()) } else { Err(Error::NoCursor) }
+    fn validate(&self) -> Result<(), StoreError> {
+        if self.after.as_deref().is_none_or(is_sound) { Ok(()) } else { Err(StoreError::NoCursor) }
     }
 }
 
 /// Clients choose the ids of items, so these are not trusted.
 impl Validate for Vec<Item> {
-    fn validate(&self) -> Result<(), Error> {
-        if self.iter().all(|item| is_sound(&item.id)) { Ok(()) } else { Err(Error::Conflict) }
+    fn validate(&self) -> Result<(), StoreError> {
+        if self.iter().all(|item| is_sound(&item.id)) { Ok(()) } else { Err(StoreError::Conflict) }
     }
 }
 
 impl Validate for NewResponse {
-    fn validate(&self) -> Result<(), Error> {
+    fn validate(&self) -> Result<(), StoreError> {
         let ids =
             [Some(&self.key.id), Some(&self.key.tenant), self.previous.as_ref(), self.conversation.as_ref()];
         let has_early_output = !self.state.is_terminal() && !self.output.is_empty();
         if has_early_output || !ids.into_iter().flatten().all(|id| is_sound(id)) {
-            return Err(Error::Conflict);
+            return Err(StoreError::Conflict);
         }
         self.input.validate().and_then(|()| self.output.validate())
     }
 }
 
-impl Validate for Finish {
-    fn validate(&self) -> Result<(), Error> {
-        if self.state.is_terminal() { self.output.validate() } else { Err(Error::Conflict) }
+impl Validate for FinalState {
+    fn validate(&self) -> Result<(), StoreError> {
+        if self.state.is_terminal() { self.output.validate() } else { Err(StoreError::Conflict) }
     }
 }
 
 /// Names of counters are made by samewire.
 impl Validate for Vec<Count> {
-    fn validate(&self) -> Result<(), Error> {
-        if self.iter().all(|count| is_sound(&count.counter.name)) { Ok(()) } else { Err(Error::Conflict) }
+    fn validate(&self) -> Result<(), StoreError> {
+        if self.iter().all(|count| is_sound(&count.counter.name)) {
+            Ok(())
+        } else {
+            Err(StoreError::Conflict)
+        }
     }
 }
 
 impl Validate for ListRequest {
-    fn validate(&self) -> Result<(), Error> {
-        if self.after.as_deref().is_none_or(is_sound) { Ok(()) } else { Err(Error::NoCursor) }
+    fn validate(&self) -> Result<(), StoreError> {
+        if self.after.as_deref().is_none_or(is_sound) { Ok(()) } else { Err(StoreError::NoCursor) }
     }
 }
 
 impl Validate for NewFile {
-    fn validate(&self) -> Result<(), Error> {
+    fn validate(&self) -> Result<(), StoreError> {
         self.check()
     }
 }
 
-impl Validate for Chunk {
-    fn validate(&self) -> Result<(), Error> {
+impl Validate for FileChunk {
+    fn validate(&self) -> Result<(), StoreError> {
         self.check()
     }
 }
 
 impl Validate for NewBatch {
-    fn validate(&self) -> Result<(), Error> {
+    fn validate(&self) -> Result<(), StoreError> {
         self.check()
     }
 }
 
 impl Validate for BatchStep {
-    fn validate(&self) -> Result<(), Error> {
+    fn validate(&self) -> Result<(), StoreError> {
         self.check()
     }
 }
 
 impl Validate for FileLimits {}
 impl Validate for FilePurpose {}
-impl Validate for Events {}
+impl Validate for StoredEvents {}
 impl Validate for Option<u64> {}
 impl Validate for u64 {}
 impl Validate for usize {}
@@ -269,13 +275,13 @@ macro_rules! operations {
         impl Store {
             $(
                 $(#[$doc])*
-                pub async fn $name(&self, $($argument: $type),*) -> Result<$answer, Error> {
+                pub async fn $name(&self, $($argument: $type),*) -> Result<$answer, StoreError> {
                     $($argument.validate()?;)*
                     self.timed(stringify!($name), async {
                     match &self.backend {
                         Backend::Memory(memory) => memory.lock().$name($(&$argument),*),
                         Backend::Sqlite(sqlite) => {
-                            let work = move |session: &mut sqlite::Session| {
+                            let work = move |session: &mut sqlite::SqliteSession| {
                                 ready(sql::$name(session, $(&$argument),*))
                             };
                             in_time(self.deadline, sqlite.run(operations!(@writes $mode), work)).await
@@ -311,32 +317,32 @@ operations! {
     write start(key: Key, term: u64, response: Json, now: Millis) -> ();
     /// Appends events. Those that are stored already are skipped, so a batch may be repeated; a gap is a
     /// `Conflict`.
-    write append_events(key: Key, term: u64, events: Events, now: Millis) -> ();
+    write append_events(key: Key, term: u64, events: StoredEvents, now: Millis) -> ();
     /// Ends a response, and stores its object, output and last events in the same transaction. Repeating the same
     /// end has no effect, another end is a `Conflict`. Growth of up to [`CLOSING`] is never refused as `Full`.
-    write finish(key: Key, term: u64, finish: Finish, now: Millis) -> ();
+    write finish(key: Key, term: u64, finish: FinalState, now: Millis) -> ();
     /// Returns the record of a response, without its items and events.
-    read get(key: Key, now: Millis) -> Record;
+    read get(key: Key, now: Millis) -> StoredResponse;
     /// Removes a response in any state, with everything that belongs to it.
     write delete(key: Key, now: Millis) -> ();
     /// Returns a page of the response's input items.
-    read input_items(key: Key, ask: PageRequest, now: Millis) -> Page;
+    read input_items(key: Key, range: PageRequest, now: Millis) -> Page;
     /// Returns at most `limit` events with a number above `after`, or from the first one on if `after` is `None`.
-    read events_after(key: Key, after: Option<u64>, limit: usize, now: Millis) -> Replay;
+    read events_after(key: Key, after: Option<u64>, limit: usize, now: Millis) -> StoredReplay;
     /// Requests cancellation from the owner. Returns the state before; a response that has ended stays as it is.
     write request_cancel(key: Key, now: Millis) -> State;
     /// Returns true if cancellation was requested.
     read is_cancel_requested(key: Key, now: Millis) -> bool;
     /// Returns the owner's running responses, which every owner reads once a second. A response that it runs but
     /// that is not among them, or has another term, belongs to another owner now.
-    read running(owner: Arc<str>) -> Vec<Running>;
+    read running(owner: Arc<str>) -> Vec<RunningResponse>;
     /// Renews the lease of all running responses of an owner, and returns their number.
     renew heartbeat(owner: Arc<str>, now: Millis) -> u64;
     /// Takes over at most `limit` responses whose lease has expired. Each goes to only one owner.
-    write orphans(owner: Arc<str>, limit: usize, now: Millis) -> Vec<Record>;
+    write orphans(owner: Arc<str>, limit: usize, now: Millis) -> Vec<StoredResponse>;
     /// Takes over a running response from the owner with this term, whether or not its lease has expired. Only one
     /// of several callers succeeds; the others get `Fenced`. Fails with `Conflict` if the response has ended.
-    write take_over(key: Key, term: u64, owner: Arc<str>, now: Millis) -> Record;
+    write take_over(key: Key, term: u64, owner: Arc<str>, now: Millis) -> StoredResponse;
     /// Returns the input and output of the response's ancestors and of itself, oldest first. Fails with `NotFound`
     /// if an ancestor is missing, since half a history would mislead the model, `Conflict` if one still runs,
     /// `InConversation` if one belongs to a conversation that exists, and `Full` if the result exceeds `bytes` or
@@ -374,11 +380,11 @@ operations! {
     write create_in(conversation: Arc<str>, new: NewResponse, now: Millis) -> ();
     /// Ends a response as [`finish`](Self::finish) does, and appends its items to a conversation in the same
     /// transaction.
-    write finish_in(conversation: Arc<str>, key: Key, term: u64, finish: Finish, now: Millis) -> ();
+    write finish_in(conversation: Arc<str>, key: Key, term: u64, finish: FinalState, now: Millis) -> ();
     /// Returns all items of a conversation, oldest first. Fails with `Full` if they exceed `bytes`.
     read transcript(key: Key, bytes: u64, now: Millis) -> Vec<Item>;
     /// Returns a page of the conversation's items.
-    read conversation_items(key: Key, ask: PageRequest, now: Millis) -> Page;
+    read conversation_items(key: Key, range: PageRequest, now: Millis) -> Page;
     /// Returns an item of a conversation.
     read conversation_item(key: Key, item: Arc<str>, now: Millis) -> Item;
     /// Removes an item of a conversation.
@@ -395,18 +401,18 @@ operations! {
     write create_file(new: NewFile, limits: FileLimits, now: Millis) -> ();
     /// Appends a chunk to a file that is not finished. One that is stored already is skipped, so the call may be
     /// repeated. Fails with `Full` at a limit.
-    write append_chunk(key: Key, chunk: Chunk, limits: FileLimits, now: Millis) -> ();
+    write append_chunk(key: Key, chunk: FileChunk, limits: FileLimits, now: Millis) -> ();
     /// Finishes a file, which clients see from now on until it expires.
     write finish_file(key: Key, purpose: FilePurpose, expires: Millis) -> ();
     /// Returns a finished file, without its content.
     read file(key: Key, now: Millis) -> StoredFile;
     /// Returns the tenant's finished files.
-    read files(tenant: Arc<str>, ask: ListRequest, now: Millis) -> Vec<StoredFile>;
-    /// Deletes a file; its chunks are removed by [`sweep_files`](Self::sweep_files). Fails with `Conflict` if a
-    /// batch that has not ended reads it.
+    read files(tenant: Arc<str>, range: ListRequest, now: Millis) -> Vec<StoredFile>;
+    /// Deletes a file; the chunks of a large one are removed by [`sweep_files`](Self::sweep_files). Fails with
+    /// `Conflict` if a batch that has not ended reads it.
     write delete_file(key: Key, now: Millis) -> ();
     /// Returns at most `limit` chunks of a file, from this one on.
-    read chunks(key: Key, from: u64, limit: usize) -> Vec<Chunk>;
+    read chunks(key: Key, from: u64, limit: usize) -> Vec<FileChunk>;
     /// Returns the place and the length in bytes of the chunk with the line of this number; `None` after the last one.
     read chunk_at(key: Key, line: u64) -> Option<(u64, u64)>;
     /// Removes a part of what has expired or was deleted of files and batches, except the inputs of batches that have
@@ -420,7 +426,7 @@ operations! {
     /// Returns a batch.
     read batch(key: Key, now: Millis) -> Batch;
     /// Returns the tenant's batches.
-    read batches(tenant: Arc<str>, ask: ListRequest, now: Millis) -> Vec<Batch>;
+    read batches(tenant: Arc<str>, range: ListRequest, now: Millis) -> Vec<Batch>;
     /// Requests cancellation from the owner, and returns the batch. One that has ended stays as it is.
     write cancel_batch(key: Key, now: Millis) -> Batch;
     /// Gives an owner at most `limit` batches that have none, or whose lease has expired. Each goes to only one.

@@ -1,8 +1,10 @@
 //! Records of the store: responses with their items and events, the states they pass through, and their weight in
 //! bytes.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// JSON text, checked by the caller. Shared, because the stores return the same text again and again.
 pub type Json = Arc<str>;
@@ -14,7 +16,7 @@ pub type Millis = u64;
 /// ignore: columns that may be null, which an update by this version leaves alone.
 pub const FORMAT: u32 = 1;
 
-/// Time without a heartbeat after which a running response may be taken over, unless [`Caps`] set another one.
+/// Time without a heartbeat after which a running response may be taken over, unless [`StoreCaps`] set another one.
 pub const LEASE: Millis = 15_000;
 
 /// Bytes by which a finish may exceed the caps: it must always be possible to end a response that runs.
@@ -142,7 +144,7 @@ pub struct NewResponse {
     pub previous: Option<Arc<str>>,
     /// Conversation that the response belongs to.
     pub conversation: Option<Arc<str>>,
-    /// Body of the request.
+    /// Model and settings of the request, which continuations inherit.
     pub request: Json,
     /// Response object, as far as it is known.
     pub response: Json,
@@ -154,7 +156,7 @@ pub struct NewResponse {
 
 /// End of a response: everything that is written in the moment in which it becomes terminal.
 #[derive(Clone, Debug)]
-pub struct Finish {
+pub struct FinalState {
     /// Terminal state.
     pub state: State,
     /// Final response object.
@@ -162,32 +164,32 @@ pub struct Finish {
     /// Items of the output, in order.
     pub output: Vec<Item>,
     /// Last events, stored together with the end: a reader that sees the end also sees all of the events.
-    pub events: Events,
+    pub events: StoredEvents,
 }
 
 /// Consecutive events of a response, identified by their sequence numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Events {
+pub struct StoredEvents {
     /// Value of `sequence_number` of the first event.
     pub from: u64,
     /// Texts of the events.
     pub bodies: Vec<Json>,
 }
 
-impl Events {
+impl StoredEvents {
     /// Returns the events after the first `known` ones. Events that are stored already are the same ones, since
     /// only the owner writes. Fails if there is a gap.
-    pub(super) fn fresh(&self, known: u64) -> Result<&[Json], Error> {
-        let skip = known.checked_sub(self.from).ok_or(Error::Conflict)?;
+    pub(super) fn fresh(&self, known: u64) -> Result<&[Json], StoreError> {
+        let skip = known.checked_sub(self.from).ok_or(StoreError::Conflict)?;
         Ok(usize::try_from(skip).ok().and_then(|skip| self.bodies.get(skip..)).unwrap_or_default())
     }
 }
 
 /// Events for a reader, with the state of the response at the same moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replay {
+pub struct StoredReplay {
     /// Events that were requested.
-    pub events: Events,
+    pub events: StoredEvents,
     /// Total number of events; equals the number of the next one.
     pub total: u64,
     /// State when the events were read: once it is terminal, no event follows the last one.
@@ -196,7 +198,7 @@ pub struct Replay {
 
 /// Stored response without its items and events.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct StoredResponse {
     /// Key of the response.
     pub key: Key,
     /// Format in which the record was written.
@@ -225,15 +227,15 @@ pub struct Record {
     pub events: u64,
     /// Weight in bytes, including items and events.
     pub bytes: u64,
-    /// Body of the request.
+    /// Model and settings of the request, which continuations inherit.
     pub request: Json,
     /// Response object: the final one, or the latest that is known.
     pub response: Json,
 }
 
-impl Record {
+impl StoredResponse {
     /// Returns the record for a new response.
-    pub(super) fn first(new: &NewResponse, caps: &Caps, now: Millis) -> Self {
+    pub(super) fn first(new: &NewResponse, caps: &StoreCaps, now: Millis) -> Self {
         Self {
             key: new.key.clone(),
             version: FORMAT,
@@ -257,7 +259,13 @@ impl Record {
     }
 
     /// Returns the record for a new conversation: the metadata takes the place of the response object.
-    pub(super) fn conversation(key: &Key, metadata: &Json, items: &[Item], caps: &Caps, now: Millis) -> Self {
+    pub(super) fn conversation(
+        key: &Key,
+        metadata: &Json,
+        items: &[Item],
+        caps: &StoreCaps,
+        now: Millis,
+    ) -> Self {
         Self {
             key: key.clone(),
             version: FORMAT,
@@ -292,7 +300,7 @@ pub struct Conversation {
 
 /// Running response as the store knows it, for the owner to check whether it is still the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Running {
+pub struct RunningResponse {
     /// Key of the response.
     pub key: Key,
     /// Number of the ownership. Above 1, the owner has taken the response over, only to end it.
@@ -350,10 +358,10 @@ pub(super) enum Kind {
     Conversation = 1,
 }
 
-/// Limits of the store: for the amount of data, its age, and the time without a heartbeat after which an owner
-/// loses its responses.
+/// Limits of the store: for the amount of data, its age, the time without a heartbeat after which an owner loses its
+/// responses, and the time of one operation.
 #[derive(Clone, Debug)]
-pub struct Caps {
+pub struct StoreCaps {
     /// Time from the end of a response until it expires.
     pub ttl: Millis,
     /// Bytes of all records.
@@ -364,12 +372,20 @@ pub struct Caps {
     pub record_bytes: u64,
     /// Time without a heartbeat after which a running response may be taken over.
     pub lease: Millis,
+    /// Time limit of one operation.
+    pub deadline: Duration,
 }
 
-impl Caps {
+impl StoreCaps {
     /// Limits of the store in memory: an hour, 256 MiB.
-    pub const MEMORY: Self =
-        Self { ttl: 3_600_000, bytes: 256 << 20, records: 100_000, record_bytes: 64 << 20, lease: LEASE };
+    pub const MEMORY: Self = Self {
+        ttl: 3_600_000,
+        bytes: 256 << 20,
+        records: 100_000,
+        record_bytes: 64 << 20,
+        lease: LEASE,
+        deadline: Duration::from_secs(2),
+    };
 
     /// Limits of the embedded database: 30 days, 1 GiB.
     pub const DISK: Self = Self { ttl: 30 * 86_400_000, bytes: 1 << 30, records: 1_000_000, ..Self::MEMORY };
@@ -377,16 +393,21 @@ impl Caps {
     /// Limits of a database server: 30 days. Its operator limits the size, since counting is expensive there.
     pub const SERVER: Self = Self { bytes: u64::MAX, records: u64::MAX, ..Self::DISK };
 
+    /// Returns the time to wait for a lock: less than the deadline, so that the error names the reason.
+    pub(super) fn lock_wait(&self) -> Duration {
+        self.deadline * 3 / 4
+    }
+
     pub(super) fn counts(&self) -> bool {
         self.bytes != u64::MAX || self.records != u64::MAX
     }
 
     /// Checks that one more response of this weight fits beside the others. Fails with `Full` if not.
-    pub(super) fn check_fits(&self, others: Totals, bytes: u64) -> Result<(), Error> {
+    pub(super) fn check_fits(&self, others: Totals, bytes: u64) -> Result<(), StoreError> {
         let fits = others.records < self.records
             && others.bytes.saturating_add(bytes) <= self.bytes
             && bytes <= self.record_bytes;
-        if fits { Ok(()) } else { Err(Error::Full) }
+        if fits { Ok(()) } else { Err(StoreError::Full) }
     }
 }
 
@@ -397,6 +418,12 @@ pub struct Totals {
     pub records: u64,
     /// Weight of all records in bytes.
     pub bytes: u64,
+}
+
+/// Returns the items whose ids are new, each once.
+pub(super) fn without_known(items: &[Item], known: impl Fn(&Arc<str>) -> bool) -> Vec<Item> {
+    let mut seen = BTreeSet::new();
+    items.iter().filter(|item| !known(&item.id) && seen.insert(&item.id)).cloned().collect()
 }
 
 pub(super) fn weight_of_items(items: &[Item]) -> u64 {
@@ -413,7 +440,7 @@ pub(super) fn weight_of_record(request: &str, response: &str) -> u64 {
 
 /// Failure of a store operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum StoreError {
     /// No record has this key: it never existed, belongs to another tenant, or has expired.
     NotFound,
     /// Value of `after` names no item of the list.
@@ -437,7 +464,7 @@ pub enum Error {
     Conflict,
 }
 
-impl Error {
+impl StoreError {
     pub(super) fn unavailable(why: impl fmt::Display) -> Self {
         Self::Unavailable(why.to_string())
     }
@@ -451,7 +478,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound => f.write_str("the store has no such record"),
@@ -468,4 +495,4 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for StoreError {}

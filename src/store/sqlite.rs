@@ -8,8 +8,8 @@
 //! (faults O14). That makes `synchronous=FULL` cheap enough to use: with a write-ahead log, NORMAL survives a
 //! killed process too, but a power cut would lose responses that were reported to clients as stored.
 
-use super::record::{Caps, Error, Totals};
-use super::sql::{self, Row, SCHEMA, Sql, SqlValue, ready};
+use super::record::{StoreCaps, StoreError, Totals};
+use super::sql::{self, SCHEMA, Sql, SqlRow, SqlValue, ready};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 use std::collections::VecDeque;
@@ -18,7 +18,6 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// Upper limit for the jobs in the queue.
@@ -36,35 +35,32 @@ const PIECE: u64 = 32 << 10;
 /// Bytes of a page, SQLite's default.
 const PAGE: u64 = 4_096;
 
-/// Time to wait while another process locks the file. Below the deadline, so that the error names the reason.
-const BUSY: Duration = Duration::from_millis(1_500);
-
 /// Job that waits in the queue.
 trait Job: Send {
     fn writes(&self) -> bool;
 
     /// Runs in the session, or takes the reason why there is none. Returns false if it needs a transaction of its
     /// own.
-    fn run(&mut self, session: Result<&mut Session, Error>) -> bool;
+    fn run(&mut self, session: Result<&mut SqliteSession, StoreError>) -> bool;
 
     /// Sends the result to the caller: the job's own if the commit succeeded, else the error of the commit.
-    fn reply(self: Box<Self>, commit: Result<(), Error>);
+    fn reply(self: Box<Self>, commit: Result<(), StoreError>);
 }
 
 /// Job whose work is a function.
 struct Operation<T, W> {
     writes: bool,
     work: W,
-    answer: Option<Result<T, Error>>,
-    reply: oneshot::Sender<Result<T, Error>>,
+    answer: Option<Result<T, StoreError>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<T: Send, W: Fn(&mut Session) -> Result<T, Error> + Send> Job for Operation<T, W> {
+impl<T: Send, W: Fn(&mut SqliteSession) -> Result<T, StoreError> + Send> Job for Operation<T, W> {
     fn writes(&self) -> bool {
         self.writes
     }
 
-    fn run(&mut self, session: Result<&mut Session, Error>) -> bool {
+    fn run(&mut self, session: Result<&mut SqliteSession, StoreError>) -> bool {
         // A caller that has given up must not find that the work was done later.
         if self.reply.is_closed() {
             return true;
@@ -76,7 +72,7 @@ impl<T: Send, W: Fn(&mut Session) -> Result<T, Error> + Send> Job for Operation<
         self.answer.is_some()
     }
 
-    fn reply(self: Box<Self>, commit: Result<(), Error>) {
+    fn reply(self: Box<Self>, commit: Result<(), StoreError>) {
         if let Some(answer) = self.answer {
             let _ = self.reply.send(commit.and(answer));
         }
@@ -89,12 +85,12 @@ pub(super) struct Sqlite {
 }
 
 impl Sqlite {
-    pub(super) async fn open(path: &Path, caps: Caps) -> Result<Self, Error> {
+    pub(super) async fn open(path: &Path, caps: StoreCaps) -> Result<Self, StoreError> {
         let (jobs, mut queue) = mpsc::channel::<Box<dyn Job>>(QUEUE);
         let (reply, opened) = oneshot::channel();
         let path = path.to_path_buf();
         let thread = std::thread::Builder::new().name("samewire-store".to_owned());
-        let run = move || match Session::open(path, caps) {
+        let run = move || match SqliteSession::open(path, caps) {
             Ok(mut session) => {
                 let _ = reply.send(Ok(()));
                 while let Some(first) = queue.blocking_recv() {
@@ -106,7 +102,7 @@ impl Sqlite {
                 let _ = reply.send(Err(error));
             }
         };
-        thread.spawn(run).map_err(Error::unavailable)?;
+        thread.spawn(run).map_err(StoreError::unavailable)?;
         opened.await.map_err(|_| thread_ended())??;
         Ok(Self { jobs })
     }
@@ -114,8 +110,8 @@ impl Sqlite {
     pub(super) async fn run<T: Send + 'static>(
         &self,
         writes: bool,
-        work: impl Fn(&mut Session) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
+        work: impl Fn(&mut SqliteSession) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.jobs
             .send(Box::new(Operation { writes, work, answer: None, reply }))
@@ -125,8 +121,8 @@ impl Sqlite {
     }
 }
 
-fn thread_ended() -> Error {
-    Error::unavailable("its thread has ended")
+fn thread_ended() -> StoreError {
+    StoreError::unavailable("its thread has ended")
 }
 
 /// Free space on the disk. Committed data is first in the log and later in the file. If the file has no room for
@@ -140,7 +136,7 @@ struct Disk {
 
 impl Disk {
     /// Computes the reserve: a fourth of the free space and the file's own size, but at most [`RESERVE`].
-    fn of(path: &Path) -> Result<Self, Error> {
+    fn of(path: &Path) -> Result<Self, StoreError> {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
         let own = length(path) + length(Path::new(&log));
@@ -148,8 +144,8 @@ impl Disk {
     }
 
     /// Returns the number of free bytes.
-    fn free(path: &Path) -> Result<u64, Error> {
-        let disk = rustix::fs::statvfs(path).map_err(Error::unavailable)?;
+    fn free(path: &Path) -> Result<u64, StoreError> {
+        let disk = rustix::fs::statvfs(path).map_err(StoreError::unavailable)?;
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
@@ -167,7 +163,7 @@ impl Disk {
 /// Failure of a job for lack of space.
 struct NoSpace {
     /// Bytes that the job needs.
-    wanted: u64,
+    needed: u64,
 }
 
 fn length(path: &Path) -> u64 {
@@ -175,9 +171,9 @@ fn length(path: &Path) -> u64 {
 }
 
 /// Connection, with what is known about the file and the transaction that is open.
-pub(super) struct Session {
+pub(super) struct SqliteSession {
     db: Connection,
-    caps: Caps,
+    caps: StoreCaps,
     disk: Disk,
     totals: Totals,
     /// Bytes that the transaction adds to the log.
@@ -188,12 +184,14 @@ pub(super) struct Session {
     /// Device and inode of the file that was opened.
     file: (u64, u64),
     /// Reason why the transaction is lost, if it is.
-    lost: Option<Error>,
+    lost: Option<StoreError>,
 }
 
-impl Session {
-    fn open(path: PathBuf, caps: Caps) -> Result<Self, Error> {
-        let told = |error: Error| Error::unavailable(format_args!("{}: {}", path.display(), reason(&error)));
+impl SqliteSession {
+    fn open(path: PathBuf, caps: StoreCaps) -> Result<Self, StoreError> {
+        let told = |error: StoreError| {
+            StoreError::unavailable(format_args!("{}: {}", path.display(), reason(&error)))
+        };
         let mut session = prepare(&path, caps).map_err(told)?;
         session.totals = ready(sql::count(&mut session, "")).map_err(told)?;
         Ok(session)
@@ -223,7 +221,7 @@ impl Session {
     }
 
     /// Commits the transaction. If that fails, everything is as it was before.
-    fn commit(&mut self, before: Totals) -> Result<(), Error> {
+    fn commit(&mut self, before: Totals) -> Result<(), StoreError> {
         let commit = match self.lost.take() {
             Some(error) => Err(error),
             None => self.db.execute_batch("COMMIT").map_err(from_sqlite),
@@ -240,17 +238,17 @@ impl Session {
         commit.and(rolled_back)
     }
 
-    fn usable(&mut self) -> Result<&mut Self, Error> {
+    fn usable(&mut self) -> Result<&mut Self, StoreError> {
         match &self.lost {
             Some(error) => Err(error.clone()),
             None => Ok(self),
         }
     }
 
-    fn begin(&self, writes: bool) -> Result<(), Error> {
+    fn begin(&self, writes: bool) -> Result<(), StoreError> {
         // A deleted file can still be written to, but its data would never be read.
         if identity(&self.path).ok() != Some(self.file) {
-            return Err(Error::unavailable("the file was removed or replaced"));
+            return Err(StoreError::unavailable("the file was removed or replaced"));
         }
         let begin = if writes { "BEGIN IMMEDIATE" } else { "BEGIN" };
         self.db.execute_batch(begin).map_err(from_sqlite)
@@ -260,15 +258,15 @@ impl Session {
     fn within<T>(
         &mut self,
         writes: bool,
-        work: &impl Fn(&mut Self) -> Result<T, Error>,
-    ) -> Option<Result<T, Error>> {
+        work: &impl Fn(&mut Self) -> Result<T, StoreError>,
+    ) -> Option<Result<T, StoreError>> {
         if !writes {
             return Some(work(self));
         }
         let is_first = self.log == 0;
         match self.in_savepoint(work, None) {
             Err(_) if !is_first => None,
-            Err(short) => Some(self.in_savepoint(work, Some(short)).unwrap_or(Err(Error::Full))),
+            Err(short) => Some(self.in_savepoint(work, Some(short)).unwrap_or(Err(StoreError::Full))),
             Ok(answer) => Some(answer),
         }
     }
@@ -276,9 +274,9 @@ impl Session {
     /// Runs a job in a savepoint. `short`: the job lacked space before, so the oldest records are evicted first.
     fn in_savepoint<T>(
         &mut self,
-        work: &impl Fn(&mut Self) -> Result<T, Error>,
+        work: &impl Fn(&mut Self) -> Result<T, StoreError>,
         short: Option<NoSpace>,
-    ) -> Result<Result<T, Error>, NoSpace> {
+    ) -> Result<Result<T, StoreError>, NoSpace> {
         let (totals, log) = (self.totals, self.log);
         if let Err(error) = self.batch("SAVEPOINT piece") {
             return Ok(Err(error));
@@ -289,12 +287,13 @@ impl Session {
         // If the disk is full, SQLite may roll back the whole transaction on its own.
         if self.db.is_autocommit() {
             self.totals = totals;
-            let error = answer.err().unwrap_or_else(|| Error::unavailable("the transaction was rolled back"));
+            let error =
+                answer.err().unwrap_or_else(|| StoreError::unavailable("the transaction was rolled back"));
             self.lost = Some(error.clone());
             return Ok(Err(error));
         }
         let fits = if answer.is_ok() { self.fits(short.is_some()) } else { Ok(true) };
-        let wanted = self.log - log;
+        let needed = self.log - log;
         let is_short = fits == Ok(false);
         if let Err(error) = fits {
             answer = Err(error);
@@ -307,12 +306,12 @@ impl Session {
         }
         let released = self.batch("RELEASE piece");
         self.short |= is_short;
-        if is_short { Err(NoSpace { wanted }) } else { Ok(released.and(answer)) }
+        if is_short { Err(NoSpace { needed }) } else { Ok(released.and(answer)) }
     }
 
     /// Returns true if the log has room for this transaction, and the file for it later. `evicts`: old records were
     /// evicted.
-    fn fits(&self, evicts: bool) -> Result<bool, Error> {
+    fn fits(&self, evicts: bool) -> Result<bool, StoreError> {
         let free = Disk::free(&self.path)?;
         if free >= self.log.saturating_add(self.disk.reserve.saturating_mul(4)) {
             return Ok(true);
@@ -323,63 +322,63 @@ impl Session {
     }
 
     /// Returns the bytes by which the file must grow for the contents of the log and of this transaction.
-    fn bytes_to_checkpoint(&self) -> Result<u64, Error> {
+    fn bytes_to_checkpoint(&self) -> Result<u64, StoreError> {
         Ok(self.pages("PRAGMA page_count")?.saturating_sub(length(&self.path)))
     }
 
     /// Returns the bytes of unused pages within the file.
-    fn free_pages_bytes(&self) -> Result<u64, Error> {
+    fn free_pages_bytes(&self) -> Result<u64, StoreError> {
         self.pages("PRAGMA freelist_count")
     }
 
     /// Runs a pragma that counts pages, and returns their size in bytes.
-    fn pages(&self, count: &str) -> Result<u64, Error> {
+    fn pages(&self, count: &str) -> Result<u64, StoreError> {
         let pages: i64 = self.db.query_row(count, (), |row| row.get(0)).map_err(from_sqlite)?;
         Ok(pages.unsigned_abs() * PAGE)
     }
 
     /// Evicts the oldest records until the file has room for a job that lacked space.
-    fn evict(&mut self, short: &NoSpace) -> Result<(), Error> {
+    fn evict(&mut self, short: &NoSpace) -> Result<(), StoreError> {
         let none = Arc::from("");
-        while self.free_pages_bytes()? < short.wanted && ready(sql::evict(self, &none, &none))? {
+        while self.free_pages_bytes()? < short.needed && ready(sql::evict(self, &none, &none))? {
             self.log += PAGE;
         }
         Ok(())
     }
 
     /// Runs a statement whose failure loses the transaction.
-    fn batch(&mut self, sql: &str) -> Result<(), Error> {
+    fn batch(&mut self, sql: &str) -> Result<(), StoreError> {
         self.db.execute_batch(sql).map_err(from_sqlite).inspect_err(|error| self.lost = Some(error.clone()))
     }
 }
 
-impl Sql for Session {
+impl Sql for SqliteSession {
     const LOCK: &'static str = "";
     const LOCK_FREE: &'static str = "";
 
-    fn caps(&self) -> &Caps {
+    fn caps(&self) -> &StoreCaps {
         &self.caps
     }
 
-    async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<Row>, Error> {
+    async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<SqlRow>, StoreError> {
         let mut statement = self.db.prepare_cached(sql).map_err(from_sqlite)?;
         let width = statement.column_count();
         let mut rows = statement.query(rusqlite::params_from_iter(values)).map_err(from_sqlite)?;
         let mut found = Vec::new();
         while let Some(row) = rows.next().map_err(from_sqlite)? {
             let value = |at| row.get_ref(at).map_err(from_sqlite).and_then(from_column);
-            found.push(Row((0..width).map(value).collect::<Result<_, _>>()?));
+            found.push(SqlRow((0..width).map(value).collect::<Result<_, _>>()?));
         }
         Ok(found)
     }
 
-    async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, Error> {
+    async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, StoreError> {
         let mut statement = self.db.prepare_cached(sql).map_err(from_sqlite)?;
         statement.execute(rusqlite::params_from_iter(values)).map(|rows| rows as u64).map_err(from_sqlite)
     }
 
     /// Returns the running totals: counting for each write would read the whole table.
-    async fn totals(&mut self) -> Result<Totals, Error> {
+    async fn totals(&mut self) -> Result<Totals, StoreError> {
         Ok(self.totals)
     }
 
@@ -393,7 +392,7 @@ impl Sql for Session {
         self.log = self.log.saturating_add(bytes);
     }
 
-    async fn has_disk(&mut self, bytes: u64, ended: u64) -> Result<bool, Error> {
+    async fn has_disk(&mut self, bytes: u64, ended: u64) -> Result<bool, StoreError> {
         let free = Disk::free(&self.path)?.saturating_sub(self.bytes_to_checkpoint()?);
         let log = bytes.saturating_add(PIECE).saturating_add(self.disk.least());
         let may_go = self.free_pages_bytes()?.saturating_add(ended) >= bytes;
@@ -402,7 +401,7 @@ impl Sql for Session {
         Ok(has_room)
     }
 
-    async fn recount(&mut self) -> Result<(), Error> {
+    async fn recount(&mut self) -> Result<(), StoreError> {
         self.totals = sql::count(self, "").await?;
         Ok(())
     }
@@ -418,62 +417,62 @@ impl rusqlite::ToSql for SqlValue {
     }
 }
 
-fn from_column(value: ValueRef<'_>) -> Result<SqlValue, Error> {
+fn from_column(value: ValueRef<'_>) -> Result<SqlValue, StoreError> {
     match value {
         ValueRef::Integer(number) => Ok(SqlValue::Int(number)),
         ValueRef::Text(text) => {
-            std::str::from_utf8(text).map(|text| SqlValue::Text(text.into())).map_err(Error::unavailable)
+            std::str::from_utf8(text).map(|text| SqlValue::Text(text.into())).map_err(StoreError::unavailable)
         }
         ValueRef::Null => Ok(SqlValue::Null),
-        ValueRef::Real(_) | ValueRef::Blob(_) => Err(Error::unavailable("a column of a strange type")),
+        ValueRef::Real(_) | ValueRef::Blob(_) => Err(StoreError::unavailable("a column of a strange type")),
     }
 }
 
-fn from_sqlite(error: rusqlite::Error) -> Error {
+fn from_sqlite(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => Error::Full,
-        _ => Error::unavailable(error),
+        Some(ErrorCode::DiskFull) => StoreError::Full,
+        _ => StoreError::unavailable(error),
     }
 }
 
-fn reason(error: &Error) -> String {
+fn reason(error: &StoreError) -> String {
     match error {
-        Error::Unavailable(why) => why.clone(),
+        StoreError::Unavailable(why) => why.clone(),
         other => other.to_string(),
     }
 }
 
-fn identity(path: &Path) -> Result<(u64, u64), Error> {
-    let file = std::fs::metadata(path).map_err(Error::unavailable)?;
+fn identity(path: &Path) -> Result<(u64, u64), StoreError> {
+    let file = std::fs::metadata(path).map_err(StoreError::unavailable)?;
     Ok((file.dev(), file.ino()))
 }
 
 /// Creates the file if there is none, with access for this user alone, since it contains what clients sent. SQLite
 /// gives its log and its index the same mode. An existing file keeps the mode that its owner gave it.
-fn create(path: &Path) -> Result<(), Error> {
+fn create(path: &Path) -> Result<(), StoreError> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(Error::unavailable(error)),
+        Err(error) => Err(StoreError::unavailable(error)),
     }
 }
 
 /// Opens the file and checks that it is a samewire store, intact, and not newer than this version. Writes to it
 /// only then.
-fn prepare(path: &Path, caps: Caps) -> Result<Session, Error> {
+fn prepare(path: &Path, caps: StoreCaps) -> Result<SqliteSession, StoreError> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     create(path)?;
     let mut db = Connection::open_with_flags(path, flags).map_err(from_sqlite)?;
-    db.busy_timeout(BUSY).map_err(from_sqlite)?;
+    db.busy_timeout(caps.lock_wait()).map_err(from_sqlite)?;
     db.set_prepared_statement_cache_capacity(128);
     let check: String = db.query_row("PRAGMA quick_check(1)", (), |row| row.get(0)).map_err(from_sqlite)?;
     if check != "ok" {
-        return Err(Error::unavailable(format_args!("the file is damaged: {check}")));
+        return Err(StoreError::unavailable(format_args!("the file is damaged: {check}")));
     }
     let mode: String = db.query_row("PRAGMA journal_mode=WAL", (), |row| row.get(0)).map_err(from_sqlite)?;
     if mode != "wal" {
-        return Err(Error::unavailable("the file cannot have a write-ahead log"));
+        return Err(StoreError::unavailable("the file cannot have a write-ahead log"));
     }
     db.execute_batch("PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA journal_size_limit=67108864;")
         .map_err(from_sqlite)?;
@@ -493,7 +492,7 @@ fn prepare(path: &Path, caps: Caps) -> Result<Session, Error> {
     }
     begun.commit().map_err(from_sqlite)?;
     let file = identity(path)?;
-    Ok(Session {
+    Ok(SqliteSession {
         db,
         caps,
         disk,

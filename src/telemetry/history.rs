@@ -43,10 +43,10 @@ pub(super) struct MetricsSnapshot {
 
 /// History of the process.
 #[derive(Debug, Default)]
-pub struct History(Mutex<State>);
+pub struct History(Mutex<HistoryState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct HistoryState {
     last: Option<MetricsSnapshot>,
     points: VecDeque<HistoryPoint>,
 }

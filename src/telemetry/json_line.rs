@@ -18,7 +18,7 @@ use tracing_subscriber::registry::LookupSpan;
 const KEPT: usize = 16 << 10;
 
 thread_local! {
-    /// Buffer in which this thread writes its lines: a line costs no memory of its own.
+    /// Buffer in which this thread writes its lines: a line costs no further memory.
     static LINE: Cell<String> = const { Cell::new(String::new()) };
 }
 
@@ -41,7 +41,7 @@ where
         line.push_str("\",\"level\":\"");
         line.push_str(event.metadata().level().as_str());
         line.push('"');
-        event.record(&mut Members(&mut line));
+        event.record(&mut LineMembers(&mut line));
         line.push_str("}\n");
         let written = out.write_str(&line);
         line.shrink_to(KEPT);
@@ -51,9 +51,9 @@ where
 }
 
 /// Writer of an event's fields as members.
-struct Members<'a>(&'a mut String);
+struct LineMembers<'a>(&'a mut String);
 
-impl Members<'_> {
+impl LineMembers<'_> {
     /// Writes the name of a member. Names are identifiers of this program, perhaps with dots.
     fn name(&mut self, field: &Field) -> &mut String {
         self.0.push_str(",\"");
@@ -67,7 +67,7 @@ impl Members<'_> {
     }
 }
 
-impl Visit for Members<'_> {
+impl Visit for LineMembers<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
         let line = self.name(field);
         line.push('"');

@@ -3,8 +3,8 @@
 
 use super::json_line::JsonLine;
 use super::series::Gauge;
-use super::text::Text;
-use crate::config::{Level, LogFormat, Terminal};
+use super::text::TextLines;
+use crate::config::{LogFormat, LogLevel, Terminal};
 use crate::visible::is_hidden;
 use parking_lot::{Condvar, Mutex};
 use std::io::{self, IsTerminal, Write};
@@ -68,7 +68,7 @@ pub fn fitting(text: &str, mut room: usize) -> &str {
 ///
 /// # Errors
 /// Fails if logging has been started before, or if the thread cannot be started.
-pub fn start(level: Level, format: LogFormat) -> Result<Guard, Box<dyn std::error::Error>> {
+pub fn start(level: LogLevel, format: LogFormat) -> Result<LogGuard, Box<dyn std::error::Error>> {
     let is_terminal = io::stderr().is_terminal();
     let text = match format {
         LogFormat::Auto => is_terminal,
@@ -80,14 +80,14 @@ pub fn start(level: Level, format: LogFormat) -> Result<Guard, Box<dyn std::erro
     let thread = std::thread::Builder::new().name("log".to_owned());
     let lines = Arc::clone(&queue);
     let writing = thread.spawn(move || lines.write_all(|| io::stderr().lock()))?;
-    let sink = Sink { queue: Arc::clone(&queue), cut: if text { cut_text } else { cut_json } };
-    let guard = Guard { queue, writing };
+    let sink = LogSink { queue: Arc::clone(&queue), cut: if text { cut_text } else { cut_json } };
+    let guard = LogGuard { queue, writing };
     // Own lines only: at low levels, libraries log headers and bodies.
     let filter = Targets::new().with_target("samewire", filter(level));
     let registry = tracing_subscriber::registry().with(filter);
     match text {
         true => {
-            let layer = tracing_subscriber::fmt::layer().event_format(Text { colour });
+            let layer = tracing_subscriber::fmt::layer().event_format(TextLines { colour });
             registry.with(layer.with_writer(sink)).try_init()?;
         }
         false => {
@@ -107,20 +107,20 @@ pub fn line_with(text: &str) -> Vec<u8> {
 /// Returns the lines that are logged as JSON meanwhile.
 pub(super) fn line_of(log: impl FnOnce()) -> Vec<u8> {
     let queue = Arc::new(Queue::default());
-    let sink = Sink { queue: Arc::clone(&queue), cut: cut_json };
+    let sink = LogSink { queue: Arc::clone(&queue), cut: cut_json };
     let layer = tracing_subscriber::fmt::layer().event_format(JsonLine).with_writer(sink);
     tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
     std::mem::take(&mut queue.waiting.lock().text)
 }
 
-fn filter(level: Level) -> LevelFilter {
+fn filter(level: LogLevel) -> LevelFilter {
     match level {
-        Level::Off => LevelFilter::OFF,
-        Level::Error => LevelFilter::ERROR,
-        Level::Warn => LevelFilter::WARN,
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
-        Level::Trace => LevelFilter::TRACE,
+        LogLevel::Off => LevelFilter::OFF,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
     }
 }
 
@@ -208,12 +208,12 @@ fn write_lines<W: Write>(mut text: &[u8], out: &impl Fn() -> W) {
 
 /// Guard of the writer thread. Dropped at the end of the process, when it flushes the queue.
 #[derive(Debug)]
-pub struct Guard {
+pub struct LogGuard {
     queue: Arc<Queue>,
     writing: JoinHandle<()>,
 }
 
-impl Drop for Guard {
+impl Drop for LogGuard {
     fn drop(&mut self) {
         self.queue.close();
         // The thread ends once everything is written. Bounded to half a second, so that a blocked stderr does not
@@ -229,13 +229,13 @@ impl Drop for Guard {
 
 /// Destination of finished lines: the queue, and the way to cut a line that is too long.
 #[derive(Clone, Debug)]
-struct Sink {
+struct LogSink {
     queue: Arc<Queue>,
     /// Shortens a line that is too long, in the format of the log.
     cut: fn(&mut Vec<u8>),
 }
 
-impl<'a> MakeWriter<'a> for Sink {
+impl<'a> MakeWriter<'a> for LogSink {
     type Writer = LogLine<'a>;
 
     fn make_writer(&'a self) -> LogLine<'a> {
@@ -244,7 +244,7 @@ impl<'a> MakeWriter<'a> for Sink {
 }
 
 /// Writer of one line. The layer writes it at once, from a buffer that it keeps.
-struct LogLine<'a>(&'a Sink);
+struct LogLine<'a>(&'a LogSink);
 
 impl Write for LogLine<'_> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
@@ -305,7 +305,7 @@ mod tests {
     /// Returns the queued form of a line.
     fn written(text: &[u8]) -> Vec<u8> {
         let queue = Arc::new(Queue::default());
-        Sink { queue: Arc::clone(&queue), cut: cut_json }.make_writer().write_all(text).unwrap();
+        LogSink { queue: Arc::clone(&queue), cut: cut_json }.make_writer().write_all(text).unwrap();
         std::mem::take(&mut queue.waiting.lock().text)
     }
 

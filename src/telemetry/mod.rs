@@ -27,7 +27,7 @@ mod upstream;
 pub use build::Build;
 pub use discovery::DiscoveryMetrics;
 pub use history::{History, HistoryPoint, STEP as HISTORY_STEP};
-pub use log::{Guard, excerpt, fitting, line_with, start as start_logging};
+pub use log::{LogGuard, excerpt, fitting, line_with, start as start_logging};
 pub use redact::redacted;
 pub use series::{Counters, Gauge, Histogram, HistogramSnapshot, Histograms, SeriesBudget};
 pub use tls::TlsMetrics;
@@ -49,7 +49,7 @@ static PANICS: Gauge = Gauge::of(0);
 
 /// Route of a client's request, as a metric label from a closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
+pub enum RouteLabel {
     /// `POST /v1/chat/completions`
     Chat,
     /// `POST /v1/completions`
@@ -74,7 +74,7 @@ pub enum Route {
     Unknown,
 }
 
-impl Route {
+impl RouteLabel {
     const ALL: [Self; 11] = [
         Self::Chat,
         Self::Completions,
@@ -137,9 +137,9 @@ impl End {
 
 /// Facts about one finished request, from which [`Metrics::finished`] updates all counters and histograms.
 #[derive(Debug)]
-pub struct Finished<'a> {
+pub struct RequestMeasures<'a> {
     /// Route of the request.
-    pub route: Route,
+    pub route: RouteLabel,
     /// Upstream of the last attempt, if there was an attempt.
     pub upstream: Option<&'a UpstreamMetrics>,
     /// HTTP status that the client received; 499 if the client left before one.
@@ -193,13 +193,12 @@ pub struct Metrics {
     requests: Counters<4>,
     tokens: Counters<3>,
     rewrites: Counters<2>,
-    violations: Counters<2>,
     attempts: Counters<2>,
     model_fallbacks: Counters<2>,
     repetitions: Counters<1>,
     key_requests: Counters<1>,
     key_tokens: Counters<2>,
-    in_flight: [Gauge; Route::ALL.len()],
+    in_flight: [Gauge; RouteLabel::ALL.len()],
     rewriting: Histogram,
     planning: Histogram,
     /// Duration of store operations, one histogram per operation name.
@@ -255,7 +254,6 @@ impl Default for Metrics {
             requests: Counters::new(["route", "upstream", "status", "end"], &room),
             tokens: Counters::new(["upstream", "model", "kind"], &room),
             rewrites: Counters::new(["engine", "rule"], &room),
-            violations: Counters::new(["api", "rule"], &room),
             attempts: Counters::new(["upstream", "outcome"], &room),
             model_fallbacks: Counters::new(["model", "to"], &room),
             repetitions: Counters::new(["model"], &room),
@@ -319,7 +317,7 @@ impl Metrics {
     }
 
     /// Returns the gauge of requests on this route that are in progress.
-    pub fn in_flight(&self, route: Route) -> Option<&Gauge> {
+    pub fn in_flight(&self, route: RouteLabel) -> Option<&Gauge> {
         self.in_flight.get(route as usize)
     }
 
@@ -336,13 +334,8 @@ impl Metrics {
         self.model_fallbacks.add([model, to], 1);
     }
 
-    /// Counts a violation of the API's contract by an answer.
-    pub fn contract_violation(&self, api: &str, rule: &str) {
-        self.violations.add([api, rule], 1);
-    }
-
     /// Counts a finished request in every metric that it concerns.
-    pub fn finished(&self, request: &Finished<'_>) {
+    pub fn finished(&self, request: &RequestMeasures<'_>) {
         let figures = request.upstream.unwrap_or(&self.without_upstream);
         let upstream = &*figures.name;
         let mut digits = itoa::Buffer::new();
@@ -416,7 +409,7 @@ impl Metrics {
         let name = "samewire_requests_total";
         self.requests.render(name, "Requests, by how they ended.", &mut out);
         series::head("samewire_requests_in_flight", "Requests under way.", "gauge", &mut out);
-        for (route, gauge) in Route::ALL.iter().zip(&self.in_flight) {
+        for (route, gauge) in RouteLabel::ALL.iter().zip(&self.in_flight) {
             let labels = series::labels(&[("route", route.name())]);
             gauge.render("samewire_requests_in_flight", &labels, &mut out);
         }
@@ -432,11 +425,6 @@ impl Metrics {
         self.rewrites.render(
             "samewire_rewrites_total",
             "What was changed in requests and mended in answers.",
-            &mut out,
-        );
-        self.violations.render(
-            "samewire_contract_violations_total",
-            "Frames and objects that violate the contract of the API, if [contract] mode has them checked.",
             &mut out,
         );
         let name = "samewire_bodies_in_flight_bytes";
@@ -666,8 +654,8 @@ mod tests {
         tally.count(Rule::FinishUnknown);
         for n in 0..4000_u16 {
             let model = format!("model-{n}");
-            metrics.finished(&Finished {
-                route: [Route::Chat, Route::Responses, Route::Models][usize::from(n / 8 % 3)],
+            metrics.finished(&RequestMeasures {
+                route: [RouteLabel::Chat, RouteLabel::Responses, RouteLabel::Models][usize::from(n / 8 % 3)],
                 upstream: Some(&upstreams[usize::from(n % 8)]),
                 status: n,
                 end: End::Error,

@@ -38,7 +38,7 @@ pub fn redacted(text: &str, request: Option<&[u8]>, model: &str) -> String {
     }
 }
 
-/// Returns the text without keys: words that begin with `sk-`, and those behind `Bearer`.
+/// Returns the text without keys: words that begin with `sk-`, and those after `Bearer`.
 fn without_keys(text: &str) -> String {
     const KEY: &str = "sk-";
     const SCHEME: &str = "bearer";
@@ -98,8 +98,8 @@ fn names(text: &str, model: &str) -> Vec<Range<usize>> {
     }
     let around = |(at, name): (usize, &str)| {
         let before = text.get(..at).unwrap_or_default().trim_end_matches(['"', '\'', '`', ' ', ':']);
-        let behind = text.get(at + name.len()..).unwrap_or_default();
-        let more = behind.len() - behind.trim_start_matches(['"', '\'', '`', ',', ' ']).len();
+        let after = text.get(at + name.len()..).unwrap_or_default();
+        let more = after.len() - after.trim_start_matches(['"', '\'', '`', ',', ' ']).len();
         before.len()..at + name.len() + more
     };
     text.match_indices(model).map(around).collect()
@@ -187,10 +187,10 @@ impl<'t> Quotations<'t> {
                 continue;
             }
             for place in self.anchors.get(anchor).map(Vec::as_slice).unwrap_or_default() {
-                let (before, behind) = shared((self.text, *place), (request, at));
-                self.left = self.left.checked_sub(1 + before + behind)?;
-                if before + behind >= WINDOW {
-                    let run = self.found.get_mut(place - before..place + behind);
+                let (before, after) = shared((self.text, *place), (request, at));
+                self.left = self.left.checked_sub(1 + before + after)?;
+                if before + after >= WINDOW {
+                    let run = self.found.get_mut(place - before..place + after);
                     run.into_iter().flatten().for_each(|found| *found = true);
                 }
             }

@@ -5,7 +5,7 @@
 //! Tests decode them with the protocol's own definitions.
 
 use super::trace::{FinishedRequest, Peer};
-use super::{End, Route};
+use super::{End, RouteLabel};
 use prost::{Message, Oneof};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -64,7 +64,7 @@ struct ScopeSpans {
     #[prost(message, optional, tag = "1")]
     scope: Option<Scope>,
     #[prost(message, repeated, tag = "2")]
-    spans: Vec<Span>,
+    spans: Vec<OtlpSpan>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -76,7 +76,7 @@ struct Scope {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Span {
+struct OtlpSpan {
     #[prost(bytes = "vec", tag = "1")]
     trace_id: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
@@ -96,13 +96,13 @@ struct Span {
     #[prost(message, repeated, tag = "9")]
     attributes: Vec<Attribute>,
     #[prost(message, optional, tag = "15")]
-    status: Option<Status>,
+    status: Option<SpanStatus>,
     #[prost(fixed32, tag = "16")]
     flags: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Status {
+struct SpanStatus {
     #[prost(int32, tag = "3")]
     code: i32,
 }
@@ -112,17 +112,17 @@ struct Attribute {
     #[prost(string, tag = "1")]
     key: String,
     #[prost(message, optional, tag = "2")]
-    value: Option<Value>,
+    value: Option<AttributeValue>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Value {
-    #[prost(oneof = "Kind", tags = "1, 3, 4, 5")]
-    kind: Option<Kind>,
+struct AttributeValue {
+    #[prost(oneof = "SpanKind", tags = "1, 3, 4, 5")]
+    kind: Option<SpanKind>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-enum Kind {
+enum SpanKind {
     #[prost(string, tag = "1")]
     Text(String),
     #[prost(int64, tag = "3")]
@@ -130,22 +130,22 @@ enum Kind {
     #[prost(double, tag = "4")]
     Real(f64),
     #[prost(message, tag = "5")]
-    List(List),
+    List(AttributeList),
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct List {
+struct AttributeList {
     #[prost(message, repeated, tag = "1")]
-    values: Vec<Value>,
+    values: Vec<AttributeValue>,
 }
 
-impl From<&str> for Kind {
+impl From<&str> for SpanKind {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
 }
 
-impl From<u64> for Kind {
+impl From<u64> for SpanKind {
     fn from(number: u64) -> Self {
         Self::Number(number.try_into().unwrap_or(i64::MAX))
     }
@@ -156,8 +156,8 @@ impl From<u64> for Kind {
 struct Attributes(Vec<Attribute>);
 
 impl Attributes {
-    fn add(&mut self, key: &str, kind: impl Into<Kind>) {
-        let value = Some(Value { kind: Some(kind.into()) });
+    fn add(&mut self, key: &str, kind: impl Into<SpanKind>) {
+        let value = Some(AttributeValue { kind: Some(kind.into()) });
         self.0.push(Attribute { key: key.to_owned(), value });
     }
 }
@@ -176,16 +176,16 @@ pub(super) fn encoded(all: &[FinishedRequest]) -> Vec<u8> {
 }
 
 /// Returns the server span of a request, and one client span for each attempt.
-fn spans(told: &FinishedRequest) -> Vec<Span> {
+fn spans(told: &FinishedRequest) -> Vec<OtlpSpan> {
     let attempts = told.trace.attempts();
     let all = (0..).zip(&attempts).map(|(at, (id, attempt))| {
         // Attempts follow one another, so each ends where the next begins. Model lists are fetched from all
         // upstreams at once, and the choices of one answer may be requested in parallel.
-        let at_once = told.route == Route::Models || told.trace.were_at_once();
+        let at_once = told.route == RouteLabel::Models || told.trace.were_at_once();
         let next = attempts.get(at + 1).filter(|_| !at_once);
-        let tells = next.is_none() && (at + 1 == attempts.len() || told.route == Route::Models);
+        let tells = next.is_none() && (at + 1 == attempts.len() || told.route == RouteLabel::Models);
         let failed = next.is_some() || told.by_engine;
-        Span {
+        OtlpSpan {
             span_id: id.to_vec(),
             parent_span_id: told.trace.span.to_vec(),
             name: name(told, CLIENT),
@@ -193,7 +193,7 @@ fn spans(told: &FinishedRequest) -> Vec<Span> {
             start: nanoseconds(told, attempt.began),
             end: nanoseconds(told, next.map_or(told.ended.0, |(_, next)| next.began)),
             attributes: of_attempt(told, at, &attempt.peer, (next.is_some(), tells)),
-            status: failed.then_some(Status { code: ERROR }),
+            status: failed.then_some(SpanStatus { code: ERROR }),
             flags: u32::from(told.trace.flags) | HAS_IS_REMOTE,
             ..common(told)
         }
@@ -201,12 +201,12 @@ fn spans(told: &FinishedRequest) -> Vec<Span> {
     [of_server(told)].into_iter().chain(all).collect()
 }
 
-fn common(told: &FinishedRequest) -> Span {
+fn common(told: &FinishedRequest) -> OtlpSpan {
     let (trace_id, trace_state) = (told.trace.trace.to_vec(), told.trace.state().to_owned());
-    Span { trace_id, trace_state, ..Span::default() }
+    OtlpSpan { trace_id, trace_state, ..OtlpSpan::default() }
 }
 
-fn of_server(told: &FinishedRequest) -> Span {
+fn of_server(told: &FinishedRequest) -> OtlpSpan {
     let ids = &*told.trace;
     let remote = if ids.parent.is_some() { IS_REMOTE } else { 0 };
     let mut attributes = Attributes::default();
@@ -224,7 +224,7 @@ fn of_server(told: &FinishedRequest) -> Span {
     }
     // Client errors are not failures of the server.
     let failed = told.status >= 500 || told.by_engine;
-    Span {
+    OtlpSpan {
         span_id: ids.span.to_vec(),
         parent_span_id: ids.parent.map_or_else(Vec::new, |parent| parent.to_vec()),
         name: name(told, SERVER),
@@ -232,7 +232,7 @@ fn of_server(told: &FinishedRequest) -> Span {
         start: nanoseconds(told, told.started),
         end: nanoseconds(told, told.ended.0),
         attributes: attributes.0,
-        status: failed.then_some(Status { code: ERROR }),
+        status: failed.then_some(SpanStatus { code: ERROR }),
         flags: u32::from(ids.flags) | HAS_IS_REMOTE | remote,
         ..common(told)
     }
@@ -267,12 +267,12 @@ fn of_attempt(
         }
     }
     if !told.finishes.is_empty() {
-        let value = |finish: &&str| Value { kind: Some((*finish).into()) };
+        let value = |finish: &&str| AttributeValue { kind: Some((*finish).into()) };
         let values = told.finishes.iter().map(value).collect();
-        attributes.add("gen_ai.response.finish_reasons", Kind::List(List { values }));
+        attributes.add("gen_ai.response.finish_reasons", SpanKind::List(AttributeList { values }));
     }
     if let Some(wait) = told.first_token {
-        attributes.add("samewire.time_to_first_token", Kind::Real(wait.as_secs_f64()));
+        attributes.add("samewire.time_to_first_token", SpanKind::Real(wait.as_secs_f64()));
     }
     if let Some(code) = told.code.filter(|_| told.end == End::Error) {
         attributes.add("error.type", code);
@@ -296,34 +296,34 @@ fn name(told: &FinishedRequest, kind: i32) -> String {
     }
 }
 
-fn operation(route: Route) -> Option<&'static str> {
+fn operation(route: RouteLabel) -> Option<&'static str> {
     match route {
-        Route::Chat | Route::Responses | Route::Messages => Some("chat"),
-        Route::Completions => Some("text_completion"),
-        Route::Embeddings => Some("embeddings"),
-        Route::Conversations
-        | Route::Batch
-        | Route::Relay
-        | Route::Models
-        | Route::Usage
-        | Route::Unknown => None,
+        RouteLabel::Chat | RouteLabel::Responses | RouteLabel::Messages => Some("chat"),
+        RouteLabel::Completions => Some("text_completion"),
+        RouteLabel::Embeddings => Some("embeddings"),
+        RouteLabel::Conversations
+        | RouteLabel::Batch
+        | RouteLabel::Relay
+        | RouteLabel::Models
+        | RouteLabel::Usage
+        | RouteLabel::Unknown => None,
     }
 }
 
-fn route(route: Route) -> Option<&'static str> {
+fn route(route: RouteLabel) -> Option<&'static str> {
     Some(match route {
-        Route::Chat => "/v1/chat/completions",
-        Route::Completions => "/v1/completions",
-        Route::Responses => "/v1/responses",
-        Route::Messages => "/v1/messages",
-        Route::Conversations => "/v1/conversations",
-        Route::Embeddings => "/v1/embeddings",
-        Route::Models => "/v1/models",
-        Route::Usage => "/v1/usage",
-        Route::Batch => "/v1/batches",
+        RouteLabel::Chat => "/v1/chat/completions",
+        RouteLabel::Completions => "/v1/completions",
+        RouteLabel::Responses => "/v1/responses",
+        RouteLabel::Messages => "/v1/messages",
+        RouteLabel::Conversations => "/v1/conversations",
+        RouteLabel::Embeddings => "/v1/embeddings",
+        RouteLabel::Models => "/v1/models",
+        RouteLabel::Usage => "/v1/usage",
+        RouteLabel::Batch => "/v1/batches",
         // Operators may configure any number of relayed paths, but span names must be few.
-        Route::Relay => "/{relayed}",
-        Route::Unknown => return None,
+        RouteLabel::Relay => "/{relayed}",
+        RouteLabel::Unknown => return None,
     })
 }
 

@@ -23,18 +23,18 @@ const RESET: &str = "\x1b[0m";
 
 /// Formatter of log lines for people, with or without colours.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Text {
+pub(super) struct TextLines {
     pub(super) colour: bool,
 }
 
 /// Fields of an event, with their values escaped for a single line.
 #[derive(Default)]
-struct Fields {
+struct EventFields {
     message: String,
     named: Vec<(&'static str, String)>,
 }
 
-impl Fields {
+impl EventFields {
     fn add(&mut self, field: &Field, value: String) {
         match field.name() {
             "message" => self.message = value,
@@ -58,7 +58,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for EventFields {
     fn record_str(&mut self, field: &Field, value: &str) {
         let is_message = field.name() == "message";
         self.add(field, if is_message { visible(value) } else { quoted(value) });
@@ -82,9 +82,9 @@ fn quoted(text: &str) -> String {
 }
 
 /// Time of day in UTC, with milliseconds.
-struct Clock(SystemTime);
+struct TimeOfDay(SystemTime);
 
-impl fmt::Display for Clock {
+impl fmt::Display for TimeOfDay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = self.0.duration_since(UNIX_EPOCH).unwrap_or_default();
         let seconds = since.as_secs() % 86_400;
@@ -103,13 +103,13 @@ fn colour(level: Level) -> &'static str {
     }
 }
 
-impl<S, N> FormatEvent<S, N> for Text
+impl<S, N> FormatEvent<S, N> for TextLines
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let mut fields = Fields::default();
+        let mut fields = EventFields::default();
         event.record(&mut fields);
         let level = *event.metadata().level();
         let paint = |code: &'static str| if self.colour { code } else { "" };
@@ -117,7 +117,7 @@ where
         write!(
             out,
             "{dim}{}{reset} {}{level:<5}{reset} {}",
-            Clock(SystemTime::now()),
+            TimeOfDay(SystemTime::now()),
             paint(colour(level)),
             fields.head()
         )?;
@@ -151,6 +151,6 @@ mod tests {
     #[test]
     fn times_of_day() {
         let at = UNIX_EPOCH + std::time::Duration::from_millis(1_763_963_537_045);
-        assert_eq!(Clock(at).to_string(), "05:52:17.045Z");
+        assert_eq!(TimeOfDay(at).to_string(), "05:52:17.045Z");
     }
 }

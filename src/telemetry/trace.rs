@@ -5,7 +5,7 @@
 //! [`FinishedRequest`] per traced request. Remembers: nothing that grows. Never: waits for a trace collector, or
 //! adds work per token.
 
-use super::{End, Gauge, Route};
+use super::{End, Gauge, RouteLabel};
 use crate::wire::event::Usage;
 use data_encoding::HEXLOWER;
 use http::{HeaderMap, HeaderValue, Method};
@@ -166,7 +166,7 @@ pub struct Trace {
     pub(super) flags: u8,
     state: Option<HeaderValue>,
     pub(super) method: &'static str,
-    attempts: Mutex<Vec<Attempt>>,
+    attempts: Mutex<Vec<TracedAttempt>>,
     /// True if several attempts ran in parallel.
     parallel: AtomicBool,
 }
@@ -185,7 +185,7 @@ pub struct Peer {
 /// Attempt at an engine: its start time and its upstream. It ends with the next one or with the request.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "the exporter reads it"))]
-pub(super) struct Attempt {
+pub(super) struct TracedAttempt {
     pub(super) began: Instant,
     pub(super) peer: Arc<Peer>,
 }
@@ -237,7 +237,7 @@ impl Trace {
     fn attempt(&self, peer: &Arc<Peer>) -> Vec<(&'static str, HeaderValue)> {
         let mut attempts = self.attempts.lock();
         let span = self.of_attempt(attempts.len());
-        attempts.push(Attempt { began: Instant::now(), peer: Arc::clone(peer) });
+        attempts.push(TracedAttempt { began: Instant::now(), peer: Arc::clone(peer) });
         lines(&Parent { trace: self.trace, span, flags: self.flags }, self.state.clone())
     }
 
@@ -276,7 +276,7 @@ pub struct FinishedRequest {
     /// Trace of the request, with its attempts.
     pub trace: Arc<Trace>,
     /// Route of the request.
-    pub route: Route,
+    pub route: RouteLabel,
     /// Id of the request.
     pub request_id: Arc<str>,
     /// HTTP status that the client received; 499 if the client left before one.
@@ -313,7 +313,7 @@ impl FinishedRequest {
 impl Trace {
     /// Returns the attempts with their span ids.
     #[cfg(feature = "otlp")]
-    pub(super) fn attempts(&self) -> Vec<([u8; 8], Attempt)> {
+    pub(super) fn attempts(&self) -> Vec<([u8; 8], TracedAttempt)> {
         let attempts = self.attempts.lock();
         attempts.iter().enumerate().map(|(at, attempt)| (self.of_attempt(at), attempt.clone())).collect()
     }

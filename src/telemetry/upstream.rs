@@ -1,8 +1,8 @@
 //! Metrics of one upstream: state, load, and durations.
 
 use super::series::{self, Gauge, Histogram};
-use super::{Route, SECONDS, SHORT};
-use crate::engine::{EngineLoad, Front, Version};
+use super::{RouteLabel, SECONDS, SHORT};
+use crate::engine::{EngineLoad, EngineVersion, Front};
 use parking_lot::Mutex;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct UpstreamMetrics {
     /// Time between two writes to a client, which approximates the time between tokens.
     pub inter_token: Histogram,
     /// Durations of requests, by route.
-    pub(super) request_seconds: [Histogram; Route::ALL.len()],
+    pub(super) request_seconds: [Histogram; RouteLabel::ALL.len()],
 }
 
 impl UpstreamMetrics {
@@ -56,7 +56,7 @@ impl UpstreamMetrics {
 
     /// Sets the detected engine. Label values come from closed sets and a parsed version, never from the engine's
     /// own text.
-    pub fn set_kind(&self, engine: &str, version: Option<Version>, front: Front) {
+    pub fn set_kind(&self, engine: &str, version: Option<EngineVersion>, front: Front) {
         let version = version.map_or_else(|| "unknown".to_owned(), |version| version.to_string());
         let labels = [
             ("upstream", &*self.name),
@@ -103,9 +103,9 @@ impl UpstreamMetrics {
 
     /// Appends the histograms of request durations, without those that are empty.
     pub(super) fn render_requests(&self, name: &str, out: &mut String) {
-        let asked =
-            Route::ALL.iter().zip(&self.request_seconds).filter(|(_, histogram)| !histogram.is_empty());
-        for (route, histogram) in asked {
+        let used =
+            RouteLabel::ALL.iter().zip(&self.request_seconds).filter(|(_, histogram)| !histogram.is_empty());
+        for (route, histogram) in used {
             let labels = series::labels(&[("route", route.name()), ("upstream", &self.name)]);
             histogram.render(name, &labels, out);
         }

@@ -12,7 +12,7 @@ mod verifier;
 
 pub use client::{Trust, TrustFiles, client_config, is_refusal, remedy, trusting_nobody};
 pub use pem::roots;
-pub use server::{ClientHello, Identity, IdentityFiles};
+pub use server::{ClientHello, IdentityFiles, ServerIdentity};
 pub use socket::Socket;
 pub use verifier::{Strictness, Verifier};
 

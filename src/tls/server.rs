@@ -38,7 +38,7 @@ impl IdentityFiles {
 
 /// Loaded certificate and key, ready to accept connections. Replaced as a whole on reload.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct ServerIdentity {
     config: Arc<ServerConfig>,
     /// Earliest expiry in the chain, in seconds since 1970; `None` if none could be read.
     pub ends: Option<i64>,
@@ -46,7 +46,7 @@ pub struct Identity {
     pub marks: FileStamps,
 }
 
-impl Identity {
+impl ServerIdentity {
     /// Reads the certificate, its key and the client authorities.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! An answer that is dropped before its end closes the connection, or resets its stream, so that the engine stops
 //! working. An answer that was read to its end leaves a connection that may serve again.
 
-use super::http1::{Framing, Head};
+use super::http1::{BodyFraming, ResponseHead};
 use super::http2_stream::{ReadProgress, Stream};
 use super::outgoing::Connection;
 use super::upload::{Sending, Sent};
@@ -41,7 +41,7 @@ pub enum Read {
 #[derive(Debug)]
 pub struct Answer {
     /// Status and headers.
-    pub head: Head,
+    pub head: ResponseHead,
     source: BodySource,
     /// Rest of the request's body, if the answer has come before it was sent.
     upload: Option<Box<Sending>>,
@@ -69,20 +69,20 @@ enum BodySource {
 }
 
 impl Answer {
-    pub(super) fn new(mut head: Head, connection: Connection, rest: BytesMut) -> Self {
+    pub(super) fn new(mut head: ResponseHead, connection: Connection, rest: BytesMut) -> Self {
         // Bytes after a body that is empty by its head belong to no request.
-        head.reusable &= head.framing != Framing::Over || rest.is_empty();
+        head.reusable &= head.framing != BodyFraming::Over || rest.is_empty();
         Self::from(head, BodySource::Connection(connection), rest)
     }
 
-    pub(super) fn of_stream(mut head: Head, stream: Stream) -> Self {
+    pub(super) fn of_stream(mut head: ResponseHead, stream: Stream) -> Self {
         if stream.is_over() {
-            head.framing = Framing::Over;
+            head.framing = BodyFraming::Over;
         }
         Self::from(head, BodySource::Stream(stream), BytesMut::new())
     }
 
-    fn from(head: Head, source: BodySource, rest: BytesMut) -> Self {
+    fn from(head: ResponseHead, source: BodySource, rest: BytesMut) -> Self {
         Self {
             head,
             source,
@@ -113,8 +113,8 @@ impl Answer {
     /// Returns the length of the body in bytes, if the engine gives it. To be called before the body is read.
     pub fn length(&self) -> Option<u64> {
         match (&self.source, self.head.framing) {
-            (_, Framing::Over) => Some(0),
-            (BodySource::Connection(_), Framing::Length(length)) => Some(length),
+            (_, BodyFraming::Over) => Some(0),
+            (BodySource::Connection(_), BodyFraming::Length(length)) => Some(length),
             (BodySource::Stream(_), _) => self.head.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok(),
             (BodySource::Connection(_), _) => None,
         }
@@ -147,7 +147,7 @@ impl Answer {
     ) -> Poll<Result<Read, ReadError>> {
         if !self.seen.is_empty() {
             sink(&std::mem::take(&mut self.seen));
-            let over = self.head.framing == Framing::Over;
+            let over = self.head.framing == BodyFraming::Over;
             return Poll::Ready(Ok(if over { Read::End } else { Read::More }));
         }
         let Some(recorder) = self.recorder.take() else { return self.poll_source(cx, sink) };
@@ -167,7 +167,7 @@ impl Answer {
         cx: &mut Context<'_>,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Poll<Result<Read, ReadError>> {
-        if self.head.framing == Framing::Over {
+        if self.head.framing == BodyFraming::Over {
             return Poll::Ready(Ok(Read::End));
         }
         let line = match &mut self.source {
@@ -218,20 +218,20 @@ impl Answer {
                 return Err(ReadError::Reset);
             }
         }
-        self.head.framing = Framing::Over;
+        self.head.framing = BodyFraming::Over;
         Ok(Read::End)
     }
 
     fn closed(&mut self) -> Result<Read, ReadError> {
-        if self.head.framing != Framing::Close {
+        if self.head.framing != BodyFraming::Close {
             return Err(ReadError::Reset);
         }
-        self.head.framing = Framing::Over;
+        self.head.framing = BodyFraming::Over;
         Ok(Read::End)
     }
 
     fn take(&mut self, mut bytes: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<Read, ReadError> {
-        while !bytes.is_empty() && self.head.framing != Framing::Over {
+        while !bytes.is_empty() && self.head.framing != BodyFraming::Over {
             let step = self.head.framing.step(bytes).map_err(|_| ReadError::Malformed)?;
             let (front, rest) =
                 bytes.split_at_checked(step.framing + step.data).ok_or(ReadError::Malformed)?;
@@ -240,7 +240,7 @@ impl Answer {
             }
             bytes = rest;
         }
-        if self.head.framing != Framing::Over {
+        if self.head.framing != BodyFraming::Over {
             return Ok(Read::More);
         }
         // Bytes after the body belong to no request: the next answer must not start with them.
@@ -280,12 +280,12 @@ impl Answer {
 
     /// Returns true if the engine sends nothing more for this answer.
     pub fn has_ended(&self) -> bool {
-        self.closed || self.head.framing == Framing::Over
+        self.closed || self.head.framing == BodyFraming::Over
     }
 
     /// Returns the connection if the answer was read to its end and another request may follow.
     pub(super) fn into_connection(self) -> Option<Connection> {
-        let clean = self.head.framing == Framing::Over && self.head.reusable && self.rest.is_empty();
+        let clean = self.head.framing == BodyFraming::Over && self.head.reusable && self.rest.is_empty();
         match self.source {
             BodySource::Connection(line) if clean => Some(line),
             _ => None,
@@ -314,7 +314,7 @@ mod tests {
         (Answer::new(head.await.unwrap(), connection, buffer), engine)
     }
 
-    /// Checks that a connection serves again only after an answer whose end is certain, with nothing behind it.
+    /// Checks that a connection serves again only after an answer whose end is certain, with nothing after it.
     #[tokio::test]
     async fn connections_are_kept_only_behind_a_clean_end() {
         for (text, body, is_kept) in [

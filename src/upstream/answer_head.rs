@@ -1,6 +1,6 @@
 //! Head of an HTTP/1.1 answer, read from a connection whose request may still be under way.
 
-use super::http1::{Head, Malformed};
+use super::http1::{Malformed, ResponseHead};
 use crate::error::{Error, RetryClass};
 use crate::tls::{self, Socket};
 use crate::wire::fault::{Failure, Fault, Unusable};
@@ -25,10 +25,10 @@ pub(super) async fn read_head(
     buffer: &mut BytesMut,
     reused: bool,
     mut poll_read: impl FnMut(&mut Context<'_>, &mut BytesMut) -> Poll<Result<io::Result<usize>, Failure>>,
-) -> Result<Head, Error> {
+) -> Result<ResponseHead, Error> {
     let mut interim = 0;
     loop {
-        match Head::take(buffer, &mut interim) {
+        match ResponseHead::take(buffer, &mut interim) {
             Ok(Some(head)) => return Ok(head),
             Ok(None) => {}
             Err(Malformed) => {

@@ -1,6 +1,6 @@
 //! Balance between upstreams that are good: by conversation, or by load.
 //!
-//! Takes: upstreams and a number. Gives: one of them. Never: asks how they are.
+//! Takes: upstreams and a number. Gives: one of them. Never: checks their health.
 
 use super::Upstream;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -43,7 +43,7 @@ impl Room {
     }
 }
 
-/// Returns the upstream of the conversation: the first in an order of its own that has not many more requests than its
+/// Returns the upstream of the conversation: the first in its own order that has not many more requests than its
 /// share (rendezvous hashing with bounded loads).
 pub(super) fn preferred<'u>(
     good: &[&'u Arc<Upstream>],

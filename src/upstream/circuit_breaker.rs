@@ -24,7 +24,7 @@ const PUSHED_MOST: Duration = Duration::from_secs(60);
 
 /// Outcome of an exchange, as far as it says something about the health of the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// The engine answered properly.
     Good,
     /// The engine could not be reached, broke off, failed, or sent an answer that cannot be read.
@@ -59,7 +59,7 @@ pub(super) enum Availability {
 pub(super) struct CircuitBreaker {
     in_a_row: u32,
     /// Counts of the last steps of the window, each with its number.
-    steps: [Step; STEPS],
+    steps: [BreakerStep; STEPS],
     ejected: Option<Ejection>,
     /// Number of ejections in a row, which sets how long the next one lasts.
     times: u32,
@@ -69,7 +69,7 @@ pub(super) struct CircuitBreaker {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Step {
+struct BreakerStep {
     number: u64,
     all: u32,
     bad: u32,
@@ -136,25 +136,27 @@ impl CircuitBreaker {
     /// first ejection, and can prevent it.
     pub(super) fn record(
         &mut self,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
         now: Instant,
         since: Instant,
         may_eject: impl FnOnce() -> bool,
     ) {
         match (outcome, self.ejected) {
-            (Outcome::Pushed { status, wait }, _) => {
+            (AttemptOutcome::Pushed { status, wait }, _) => {
                 self.cancel_trial();
                 self.pushed = Some((status, now + wait.min(PUSHED_MOST)));
             }
-            (Outcome::Good | Outcome::Refused, Some(ejected)) if ejected.tried => self.come_back(now),
-            (Outcome::Bad, Some(ejected)) if ejected.tried => self.eject(now),
+            (AttemptOutcome::Good | AttemptOutcome::Refused, Some(ejected)) if ejected.tried => {
+                self.come_back(now)
+            }
+            (AttemptOutcome::Bad, Some(ejected)) if ejected.tried => self.eject(now),
             // Answers to requests that were sent before the ejection do not count.
-            (_, Some(_)) | (Outcome::Refused, None) => {}
-            (Outcome::Good, None) => {
+            (_, Some(_)) | (AttemptOutcome::Refused, None) => {}
+            (AttemptOutcome::Good, None) => {
                 self.in_a_row = 0;
                 self.count(now, since, false);
             }
-            (Outcome::Bad, None) => {
+            (AttemptOutcome::Bad, None) => {
                 self.in_a_row += 1;
                 self.count(now, since, true);
                 if (self.in_a_row >= IN_A_ROW || self.mostly_bad(now, since)) && may_eject() {
@@ -183,7 +185,7 @@ impl CircuitBreaker {
             return;
         };
         if step.number != number {
-            *step = Step { number, ..Step::default() };
+            *step = BreakerStep { number, ..BreakerStep::default() };
         }
         step.all += 1;
         step.bad += u32::from(bad);
@@ -204,7 +206,7 @@ impl CircuitBreaker {
 mod tests {
     use super::*;
 
-    const PUSHED: Outcome = Outcome::Pushed { status: 503, wait: Duration::from_secs(4) };
+    const PUSHED: AttemptOutcome = AttemptOutcome::Pushed { status: 503, wait: Duration::from_secs(4) };
 
     struct Scenario {
         breaker: CircuitBreaker,
@@ -218,7 +220,7 @@ mod tests {
             Self { breaker: CircuitBreaker::default(), since: now, now }
         }
 
-        fn after(&mut self, outcomes: &[Outcome]) -> Availability {
+        fn after(&mut self, outcomes: &[AttemptOutcome]) -> Availability {
             for outcome in outcomes {
                 self.breaker.record(*outcome, self.now, self.since, || true);
             }
@@ -234,10 +236,13 @@ mod tests {
     #[test]
     fn five_failures_in_a_row_eject_and_one_request_decides() {
         let mut course = Scenario::new();
-        assert_eq!(course.after(&[Outcome::Bad; 4]), Availability::Good(1.0));
-        assert_eq!(course.after(&[Outcome::Good]), Availability::Good(1.0));
-        assert_eq!(course.after(&[Outcome::Refused, Outcome::Refused]), Availability::Good(1.0));
-        assert!(matches!(course.after(&[Outcome::Bad; 5]), Availability::Ejected { .. }));
+        assert_eq!(course.after(&[AttemptOutcome::Bad; 4]), Availability::Good(1.0));
+        assert_eq!(course.after(&[AttemptOutcome::Good]), Availability::Good(1.0));
+        assert_eq!(
+            course.after(&[AttemptOutcome::Refused, AttemptOutcome::Refused]),
+            Availability::Good(1.0)
+        );
+        assert!(matches!(course.after(&[AttemptOutcome::Bad; 5]), Availability::Ejected { .. }));
         assert!(matches!(course.wait(7), Availability::Ejected { .. }), "10 s, a fifth more or less");
         assert_eq!(course.wait(6), Availability::Trial);
         course.breaker.start_trial();
@@ -245,18 +250,18 @@ mod tests {
         course.breaker.cancel_trial();
         assert_eq!(course.wait(0), Availability::Trial);
         course.breaker.start_trial();
-        assert!(matches!(course.after(&[Outcome::Bad]), Availability::Ejected { .. }));
+        assert!(matches!(course.after(&[AttemptOutcome::Bad]), Availability::Ejected { .. }));
         assert!(matches!(course.wait(14), Availability::Ejected { .. }), "twice as long");
         assert_eq!(course.wait(12), Availability::Trial);
         course.breaker.start_trial();
-        assert_eq!(course.after(&[Outcome::Good]), Availability::Good(FIRST_SHARE));
+        assert_eq!(course.after(&[AttemptOutcome::Good]), Availability::Good(FIRST_SHARE));
         assert_eq!(course.wait(5), Availability::Good(0.5));
         assert_eq!(course.wait(10), Availability::Good(1.0));
     }
 
     #[test]
     fn more_than_half_of_ten_within_half_a_minute_eject() {
-        let (good, bad) = (Outcome::Good, Outcome::Bad);
+        let (good, bad) = (AttemptOutcome::Good, AttemptOutcome::Bad);
         let mut course = Scenario::new();
         assert_eq!(
             course.after(&[good, bad, good, bad, good, bad, good, bad, good, bad]),
@@ -272,43 +277,45 @@ mod tests {
     #[test]
     fn refusals_and_pressure_are_no_failures() {
         let mut course = Scenario::new();
-        assert_eq!(course.after(&[Outcome::Refused; 1000]), Availability::Good(1.0));
+        assert_eq!(course.after(&[AttemptOutcome::Refused; 1000]), Availability::Good(1.0));
         let left = Duration::from_secs(4);
         assert_eq!(course.after(&[PUSHED; 50]), Availability::Pushed { status: 503, left });
         assert_eq!(course.wait(4), Availability::Good(1.0), "nothing ramps after that");
-        let year = Outcome::Pushed { status: 429, wait: Duration::from_secs(31_536_000) };
+        let year = AttemptOutcome::Pushed { status: 429, wait: Duration::from_secs(31_536_000) };
         assert_eq!(course.after(&[year]), Availability::Pushed { status: 429, left: PUSHED_MOST });
     }
 
     #[test]
     fn pressure_in_answer_to_a_test_puts_the_next_test_off() {
         let mut course = Scenario::new();
-        course.after(&[Outcome::Bad; 5]);
+        course.after(&[AttemptOutcome::Bad; 5]);
         assert_eq!(course.wait(13), Availability::Trial);
         course.breaker.start_trial();
         let left = Duration::from_secs(4);
         assert_eq!(course.after(&[PUSHED]), Availability::Pushed { status: 503, left });
         assert_eq!(course.wait(4), Availability::Trial, "it is still ejected");
         course.breaker.start_trial();
-        assert_eq!(course.after(&[Outcome::Good]), Availability::Good(FIRST_SHARE));
+        assert_eq!(course.after(&[AttemptOutcome::Good]), Availability::Good(FIRST_SHARE));
     }
 
     #[test]
     fn ejections_grow_to_five_minutes_and_are_forgotten() {
         let mut course = Scenario::new();
-        course.after(&[Outcome::Bad; 5]);
+        course.after(&[AttemptOutcome::Bad; 5]);
         for _ in 0..40 {
             course.wait(400);
             course.breaker.start_trial();
-            let Availability::Ejected { left } = course.after(&[Outcome::Bad]) else { panic!("it is back") };
+            let Availability::Ejected { left } = course.after(&[AttemptOutcome::Bad]) else {
+                panic!("it is back")
+            };
             assert!(left <= EJECTED_MOST.mul_f64(1.21), "{left:?}");
         }
         course.wait(400);
         course.breaker.start_trial();
-        course.after(&[Outcome::Good]);
+        course.after(&[AttemptOutcome::Good]);
         course.wait(400);
-        course.after(&[Outcome::Good]);
-        course.after(&[Outcome::Bad; 5]);
+        course.after(&[AttemptOutcome::Good]);
+        course.after(&[AttemptOutcome::Bad; 5]);
         assert!(matches!(course.wait(13), Availability::Trial), "as short as the first");
     }
 
@@ -316,7 +323,7 @@ mod tests {
     fn the_last_ones_stay() {
         let mut course = Scenario::new();
         for _ in 0..100 {
-            course.breaker.record(Outcome::Bad, course.now, course.since, || false);
+            course.breaker.record(AttemptOutcome::Bad, course.now, course.since, || false);
         }
         assert_eq!(course.wait(0), Availability::Good(1.0));
     }
@@ -325,8 +332,14 @@ mod tests {
     #[test]
     fn late_answers_do_not_decide_about_an_ejected_upstream() {
         let mut course = Scenario::new();
-        course.after(&[Outcome::Bad; 5]);
-        for late in [Outcome::Good, Outcome::Refused, Outcome::Bad, Outcome::Bad, Outcome::Bad] {
+        course.after(&[AttemptOutcome::Bad; 5]);
+        for late in [
+            AttemptOutcome::Good,
+            AttemptOutcome::Refused,
+            AttemptOutcome::Bad,
+            AttemptOutcome::Bad,
+            AttemptOutcome::Bad,
+        ] {
             assert!(matches!(course.after(&[late]), Availability::Ejected { .. }), "{late:?}");
         }
         assert_eq!(course.wait(13), Availability::Trial, "10 s, a fifth more or less");
@@ -335,10 +348,10 @@ mod tests {
     /// Ejects an upstream and lets it return.
     fn returned() -> Scenario {
         let mut course = Scenario::new();
-        course.after(&[Outcome::Bad; 5]);
+        course.after(&[AttemptOutcome::Bad; 5]);
         course.wait(13);
         course.breaker.start_trial();
-        assert_eq!(course.after(&[Outcome::Good]), Availability::Good(FIRST_SHARE));
+        assert_eq!(course.after(&[AttemptOutcome::Good]), Availability::Good(FIRST_SHARE));
         course
     }
 
@@ -346,7 +359,7 @@ mod tests {
     /// (faults 8).
     #[test]
     fn a_return_is_not_yet_a_recovery() {
-        let (good, bad) = (Outcome::Good, Outcome::Bad);
+        let (good, bad) = (AttemptOutcome::Good, AttemptOutcome::Bad);
         for (wait, outcomes, is_longer) in [
             (1, &[good, bad, bad, bad, bad, bad][..], true),
             (300, &[good, bad, bad, bad, bad, bad], true),
@@ -365,7 +378,7 @@ mod tests {
 
     #[test]
     fn answers_within_half_a_minute_count_together() {
-        let (good, bad) = (Outcome::Good, Outcome::Bad);
+        let (good, bad) = (AttemptOutcome::Good, AttemptOutcome::Bad);
         for start in [0, 60, 3_600] {
             let mut course = Scenario::new();
             course.wait(start);

@@ -10,7 +10,7 @@
 use super::answer::Answer;
 use super::answer_head::{poll_append, read_head};
 use super::hops::{self};
-use super::http1::Head;
+use super::http1::ResponseHead;
 use super::http2::{self, ConnectionPool};
 use super::outgoing::{Connection, Outgoing};
 use super::resolver::Resolver;
@@ -56,7 +56,7 @@ pub struct Client {
     connect: Duration,
     handshake: Duration,
     pool_idle: Duration,
-    idle: Mutex<Vec<Idle>>,
+    idle: Mutex<Vec<IdleConnection>>,
     /// True once the upstream is retired: no connection is kept for another request.
     retired: AtomicBool,
     /// True for the client of probes: as long as a connection is kept, requests go to the address that it leads to.
@@ -68,7 +68,7 @@ pub struct Client {
 }
 
 #[derive(Debug)]
-struct Idle {
+struct IdleConnection {
     connection: Connection,
     since: Instant,
 }
@@ -240,9 +240,9 @@ impl Client {
     /// longer resolves is no reason to give up a connection that works.
     fn checkout(&self, to: Option<SocketAddr>) -> Option<Connection> {
         let mut idle = self.idle.lock();
-        let fits = |idle: &Idle| to.is_none_or(|to| idle.connection.to == to);
+        let fits = |idle: &IdleConnection| to.is_none_or(|to| idle.connection.to == to);
         while let Some(at) = idle.iter().rposition(fits) {
-            let Idle { mut connection, since } = idle.remove(at);
+            let IdleConnection { mut connection, since } = idle.remove(at);
             // Readable data means the end of the connection, or an answer without a request: either way it cannot
             // serve.
             if connection.stream.is_quiet() && since.elapsed() < self.pool_idle {
@@ -258,7 +258,7 @@ impl Client {
             let since = Instant::now();
             let mut idle = self.idle.lock();
             if !self.retired.load(Ordering::Relaxed) {
-                idle.push(Idle { connection, since });
+                idle.push(IdleConnection { connection, since });
             }
         }
     }
@@ -452,7 +452,7 @@ async fn send_and_read_head(
     mut left: &mut [IoSlice<'_>],
     buffer: &mut BytesMut,
     reused: bool,
-) -> Result<(Head, usize), Error> {
+) -> Result<(ResponseHead, usize), Error> {
     // Slices without bytes are removed, too.
     IoSlice::advance_slices(&mut left, 0);
     let mut sent = None;
@@ -599,7 +599,7 @@ mod tests {
     }
 
     /// Sends a request, reads its answer and gives the connection back.
-    async fn ask(client: &Client, is_retry: bool) {
+    async fn send(client: &Client, is_retry: bool) {
         let request = Outgoing { is_retry, ..Outgoing::for_test("GET") };
         let mut answer = client.send(&request).await.unwrap();
         assert_eq!(answer.collect(100).await.unwrap(), "ab");
@@ -614,25 +614,25 @@ mod tests {
         let idle = || client.idle.lock().len();
         let connections = || count.load(Ordering::Relaxed);
         let age = |by: Duration| client.idle.lock()[0].since -= by;
-        ask(&client, false).await;
-        ask(&client, false).await;
+        send(&client, false).await;
+        send(&client, false).await;
         assert_eq!((connections(), idle()), (1, 1), "it is used again");
-        ask(&client, true).await;
+        send(&client, true).await;
         assert_eq!((connections(), idle()), (2, 2), "a retry has one of its own");
         age(client.pool_idle);
         client.sweep();
         assert_eq!(idle(), 1, "the old one is closed");
         assert!(client.idle.lock()[0].since.elapsed() < client.pool_idle);
         age(client.pool_idle);
-        ask(&client, false).await;
+        send(&client, false).await;
         assert_eq!((connections(), idle()), (3, 1), "the old one is not used");
         client.close_idle();
         assert_eq!(idle(), 0);
-        ask(&client, false).await;
+        send(&client, false).await;
         assert_eq!((connections(), idle()), (4, 1));
         client.retire();
         assert_eq!(idle(), 0);
-        ask(&client, false).await;
+        send(&client, false).await;
         assert_eq!((connections(), idle()), (5, 0), "none is kept any more");
     }
 
@@ -643,7 +643,7 @@ mod tests {
         for (last, is_sent_again) in [("", true), ("HTTP/1.1 2", false)] {
             let (url, count) = engine(Some(last));
             let client = client(&url, "");
-            ask(&client, false).await;
+            send(&client, false).await;
             assert_eq!(client.send(&Outgoing::for_test("GET")).await.is_ok(), is_sent_again, "{last:?}");
             assert_eq!(count.load(Ordering::Relaxed), 1 + usize::from(is_sent_again), "{last:?}");
         }
@@ -723,11 +723,11 @@ mod tests {
     async fn a_kept_connection_leads_to_the_address_that_is_wanted() {
         let (url, _) = engine(None);
         let client = client(&url, "[timeouts]\npool_idle = 60");
-        ask(&client, false).await;
+        send(&client, false).await;
         let to = client.idle.lock()[0].connection.to;
         assert!(client.checkout(Some(SocketAddr::new(to.ip(), to.port() ^ 1))).is_none());
         assert!(client.checkout(Some(to)).is_some());
-        ask(&client, false).await;
+        send(&client, false).await;
         assert!(client.checkout(None).is_some());
         assert_eq!((client.addresses(), client.next_address()), (1, Some(to)));
     }

@@ -3,7 +3,7 @@
 //! Takes: the configured engine, replies to probes, and hints in answers. Gives: a [`DetectedEngine`].
 //! Remembers: that engine, with the evidence. Never: sends a request; that is the task of the module `identify`.
 
-use crate::engine::{Engine, Front, Identity, Parsers, Version};
+use crate::engine::{DetectedParsers, Engine, EngineIdentity, EngineVersion, Front};
 use std::fmt;
 
 /// Evidence by which the engine was identified, ordered from weak to strong; the order among routes has no meaning.
@@ -38,13 +38,13 @@ impl Evidence {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DetectedEngine {
     /// Engine, version and front end.
-    pub identity: Identity,
+    pub identity: EngineIdentity,
     /// Evidence for the engine.
     pub evidence: Evidence,
     /// Evidence for the version.
     pub version_evidence: Evidence,
     /// Names of the parsers that the engine runs, if it reports them.
-    pub parsers: Option<Parsers>,
+    pub parsers: Option<DetectedParsers>,
     /// True if the engine says that it takes HTTP/2 (`http = "2"` of the upstream).
     pub http2: bool,
 }
@@ -92,7 +92,7 @@ impl DetectedEngine {
     }
 
     /// Sets the version and the evidence for it. `None`: the engine reports a version that is not a release.
-    pub(super) fn set_version(&mut self, version: Option<Version>, by: Evidence) {
+    pub(super) fn set_version(&mut self, version: Option<EngineVersion>, by: Evidence) {
         (self.identity.version, self.version_evidence) = (version, by);
     }
 
@@ -103,7 +103,7 @@ impl DetectedEngine {
 
     /// Takes a hint at the engine, and perhaps at its version, from an answer. The hint counts only if no better
     /// evidence exists.
-    pub(super) fn take_hint(&mut self, engine: &'static Engine, version: Option<Version>) {
+    pub(super) fn take_hint(&mut self, engine: &'static Engine, version: Option<EngineVersion>) {
         if self.evidence <= Evidence::Answer {
             self.set_engine(engine, Evidence::Answer);
         }
@@ -113,7 +113,7 @@ impl DetectedEngine {
     }
 
     /// Returns true if [`Self::take_hint`] would change anything.
-    pub(super) fn learns_from(&self, engine: &'static Engine, version: Option<Version>) -> bool {
+    pub(super) fn learns_from(&self, engine: &'static Engine, version: Option<EngineVersion>) -> bool {
         let mut with_hint = self.clone();
         with_hint.take_hint(engine, version);
         with_hint != *self
@@ -158,7 +158,7 @@ impl DetectedEngine {
 
 impl fmt::Display for DetectedEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Identity { engine, front, version } = self.identity;
+        let EngineIdentity { engine, front, version } = self.identity;
         write!(f, "engine={} found_by={}", engine.name, self.evidence.name())?;
         match (version, self.version_evidence) {
             (None, Evidence::Nothing) => write!(f, " version=unknown")?,
@@ -193,7 +193,7 @@ mod tests {
         heard.take_hint(engine("sglang"), None);
         let looked = nothing().merged_with_hints(&heard);
         assert_eq!((looked.identity.engine.name, looked.evidence), ("sglang", Evidence::Answer));
-        let version = Some(Version::new(0, 21, 0));
+        let version = Some(EngineVersion::new(0, 21, 0));
         heard.take_hint(engine("vllm"), version);
         let mut looked = nothing();
         looked.set_engine(engine("vllm"), Evidence::Route("/metrics"));
@@ -214,7 +214,7 @@ mod tests {
         let mut heard = DetectedEngine::configured(engine("auto"));
         for (name, version) in [("sglang", (0, 5)), ("vllm", (21, 0)), ("vllm", (22, 0))] {
             let looked = heard.clone();
-            heard.take_hint(engine(name), Some(Version::new(0, version.0, version.1)));
+            heard.take_hint(engine(name), Some(EngineVersion::new(0, version.0, version.1)));
             assert_eq!(looked.merged_with_hints(&heard).identity, heard.identity, "{name} {version:?}");
         }
     }
@@ -222,17 +222,17 @@ mod tests {
     /// A hint changes the version only of the engine that it is about, and only by a version.
     #[test]
     fn a_hint_is_about_one_engine() {
-        let version = Some(Version::new(0, 21, 0));
+        let version = Some(EngineVersion::new(0, 21, 0));
         let mut known = DetectedEngine::configured(engine("vllm"));
-        known.take_hint(engine("sglang"), Some(Version::new(0, 5, 0)));
+        known.take_hint(engine("sglang"), Some(EngineVersion::new(0, 5, 0)));
         assert_eq!((known.identity.engine.name, known.identity.version), ("vllm", None), "of another engine");
         known.take_hint(engine("vllm"), version);
         known.take_hint(engine("vllm"), None);
         assert_eq!((known.identity.version, known.version_evidence), (version, Evidence::Answer));
-        known.take_hint(engine("vllm"), Some(Version::new(0, 22, 0)));
-        assert_eq!(known.identity.version, Some(Version::new(0, 22, 0)), "the last answer counts");
+        known.take_hint(engine("vllm"), Some(EngineVersion::new(0, 22, 0)));
+        assert_eq!(known.identity.version, Some(EngineVersion::new(0, 22, 0)), "the last answer counts");
         known.set_version(version, Evidence::Route("/version"));
-        known.take_hint(engine("vllm"), Some(Version::new(0, 5, 0)));
+        known.take_hint(engine("vllm"), Some(EngineVersion::new(0, 5, 0)));
         assert_eq!((known.identity.version, known.version_evidence), (version, Evidence::Route("/version")));
     }
 
@@ -240,7 +240,7 @@ mod tests {
     /// names the one that is known only from it.
     #[test]
     fn a_changed_configuration_keeps_what_it_does_not_contradict() {
-        let version = Some(Version::new(0, 21, 0));
+        let version = Some(EngineVersion::new(0, 21, 0));
         let known = |by: Evidence| {
             let mut known = DetectedEngine::configured(engine("auto"));
             known.set_engine(engine("vllm"), by);
@@ -269,10 +269,10 @@ mod tests {
     fn another_engine_has_another_version_but_a_configured_one_stays() {
         let mut known = DetectedEngine::configured(engine("auto"));
         known.set_engine(engine("vllm"), Evidence::Answer);
-        known.set_version(Some(Version::new(0, 21, 0)), Evidence::Answer);
+        known.set_version(Some(EngineVersion::new(0, 21, 0)), Evidence::Answer);
         known.set_front(Front::Rust);
         assert_eq!(known.identity.front, Front::Rust);
-        known.parsers = Some(Parsers::default());
+        known.parsers = Some(DetectedParsers::default());
         let before = known.clone();
         known.set_engine(engine("vllm"), Evidence::Route("/version"));
         assert_eq!((known.identity, &known.parsers), (before.identity, &before.parsers));
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn hints_are_wanted_for_what_is_unknown_or_rests_on_hints() {
         let (route, answer) = (Evidence::Route("/version"), Evidence::Answer);
-        let version = Some(Version::new(0, 21, 0));
+        let version = Some(EngineVersion::new(0, 21, 0));
         for (name, by, version, version_by, is_incomplete, rests_on_answers) in [
             ("auto", Evidence::Nothing, None, Evidence::Nothing, true, false),
             ("vllm", route, version, route, false, false),
@@ -304,7 +304,7 @@ mod tests {
             // Its answers tell no version.
             ("sglang", route, None, Evidence::Nothing, false, false),
         ] {
-            let identity = Identity { version, ..engine(name).into() };
+            let identity = EngineIdentity { version, ..engine(name).into() };
             let known = DetectedEngine {
                 identity,
                 evidence: by,

@@ -2,7 +2,7 @@
 //! also identifies the engine from time to time (module `identify`).
 
 use super::Upstream;
-use super::identify::Identification;
+use super::identify::{Identification, doubt, identify_if_due};
 use super::probe::{Probe, ProbeFailure};
 use crate::config::Health;
 use std::time::Duration;
@@ -29,14 +29,14 @@ pub(super) enum Standing {
 /// Probes an upstream until it is retired, and sets its readiness accordingly. `config` returns the settings in
 /// force, which a reload may change.
 pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
-    let mut verdict = Verdict::resumed(*upstream.trouble.lock(), *upstream.standing.lock());
+    let mut verdict = HealthVerdict::resumed(*upstream.trouble.lock(), *upstream.standing.lock());
     let mut identification = Identification::default();
     // Status and kind of cause of the last failure in the log.
     let mut told = (None, None);
     while !upstream.is_retired() {
         let config = &config();
         let mut probe = Probe::new(upstream, *config.timeout);
-        let found = probe.result(&mut identification, config).await;
+        let found = result(&mut probe, &mut identification, config).await;
         if upstream.is_retired() {
             return;
         }
@@ -85,7 +85,7 @@ pub(super) fn spread(time: Duration) -> Duration {
 /// takes `down_after` failures in a row, and `up_after` successes to undo them. A late probe counts less than one that
 /// fails: not at all while answers arrive, and at most it makes the upstream a last resort.
 #[derive(Debug, Default)]
-struct Verdict {
+struct HealthVerdict {
     /// True once a probe has succeeded.
     proven: bool,
     /// Reason why the upstream is not ready.
@@ -98,7 +98,7 @@ struct Verdict {
     refuses: bool,
 }
 
-impl Verdict {
+impl HealthVerdict {
     /// Continues the verdict on an upstream that a reload has replaced.
     fn resumed(trouble: Option<&'static str>, standing: Standing) -> Self {
         let found = trouble.and_then(|why| match standing {
@@ -171,38 +171,37 @@ impl Verdict {
     }
 }
 
-impl Probe<'_> {
-    async fn result(
-        &mut self,
-        identification: &mut Identification,
-        config: &Health,
-    ) -> Result<(), ProbeFailure> {
-        let mut result = Err(ProbeFailure::Silent);
-        let patience = self.timeout.max(self.upstream.identity().engine.detection.min_health_timeout);
-        // One engine's failure says nothing about the others behind the same name.
-        for asked in 1..=MAX_ENGINES {
-            // Without a kept connection the next try goes to the next address.
-            self.upstream.probes.close_idle();
-            let addresses = self.upstream.probes.addresses();
-            let found = tokio::time::timeout(patience, self.check(&config.path)).await;
-            result = found.unwrap_or(Err(ProbeFailure::Silent));
-            if result == Err(ProbeFailure::Silent) {
-                // What another route has answered does not explain it.
-                self.status = None;
-            }
-            if result.is_ok() || asked >= addresses {
-                break;
-            }
+/// Checks the upstream, and identifies its engine where that is due.
+async fn result(
+    probe: &mut Probe<'_>,
+    identification: &mut Identification,
+    config: &Health,
+) -> Result<(), ProbeFailure> {
+    let mut result = Err(ProbeFailure::Silent);
+    let patience = probe.timeout.max(probe.upstream.identity().engine.detection.min_health_timeout);
+    // One engine's failure says nothing about the others behind the same name.
+    for attempt in 1..=MAX_ENGINES {
+        // Without a kept connection the next try goes to the next address.
+        probe.upstream.probes.close_idle();
+        let addresses = probe.upstream.probes.addresses();
+        let found = tokio::time::timeout(patience, probe.check(&config.path)).await;
+        result = found.unwrap_or(Err(ProbeFailure::Silent));
+        if result == Err(ProbeFailure::Silent) {
+            // The answer of another route does not explain it.
+            probe.status = None;
         }
-        match result {
-            Ok(()) => self.identify_if_due(identification, config).await,
-            // After a failure, the next engine to answer may be a different one.
-            Err(_) => self.doubt(identification),
+        if result.is_ok() || attempt >= addresses {
+            break;
         }
-        // The engine would close an idle connection before the next probe anyway.
-        self.upstream.probes.close_idle();
-        result
     }
+    match result {
+        Ok(()) => identify_if_due(probe, identification, config).await,
+        // After a failure, the next engine to answer may be a different one.
+        Err(_) => doubt(probe.upstream, identification),
+    }
+    // The engine would close an idle connection before the next probe anyway.
+    probe.upstream.probes.close_idle();
+    result
 }
 
 #[cfg(test)]
@@ -223,7 +222,7 @@ mod tests {
 
     /// Returns the verdict after each probe: `+` for ready, `-` for not ready.
     fn course(probes: &[Result<(), ProbeFailure>], lively: bool) -> String {
-        let (mut verdict, config) = (Verdict::default(), Health::default());
+        let (mut verdict, config) = (HealthVerdict::default(), Health::default());
         let ready = |probe| verdict.add_result(probe, lively, &config).is_none();
         probes.iter().copied().map(ready).map(|ready| if ready { '+' } else { '-' }).collect()
     }
@@ -266,10 +265,10 @@ mod tests {
     #[test]
     fn an_engine_that_was_never_ready_is_down_after_three_probes_or_at_its_word() {
         let config = Health::default();
-        let mut verdict = Verdict::default();
+        let mut verdict = HealthVerdict::default();
         assert_eq!(verdict.add_result(REFUSES, false, &config), Some("it says that it is not ready"));
         assert_eq!(verdict.standing(&config), Standing::Down);
-        let mut verdict = Verdict::default();
+        let mut verdict = HealthVerdict::default();
         for (probe, why, standing) in [
             (SILENT, "it does not answer in time", Standing::Up),
             (UNASKED, "the proxy has no room for another connection", Standing::Up),
@@ -285,7 +284,7 @@ mod tests {
     #[test]
     fn late_probes_count_less_than_those_that_fail() {
         let config = Health::default();
-        let mut verdict = Verdict::default();
+        let mut verdict = HealthVerdict::default();
         let mut standing = |probe, lively| {
             verdict.add_result(probe, lively, &config);
             verdict.standing(&config)
@@ -301,15 +300,15 @@ mod tests {
     #[test]
     fn a_verdict_outlives_a_reload() {
         let config = Health::default();
-        let mut ready = Verdict::resumed(None, Standing::Up);
+        let mut ready = HealthVerdict::resumed(None, Standing::Up);
         assert_eq!(ready.add_result(BAD, false, &config), None, "one failure of an engine that was well");
-        let mut down = Verdict::resumed(Some("why"), Standing::Down);
+        let mut down = HealthVerdict::resumed(Some("why"), Standing::Down);
         assert_eq!(down.standing(&config), Standing::Down);
         assert_eq!(down.add_result(GOOD, false, &config), Some("why"), "one success is not enough");
         assert_eq!(down.add_result(GOOD, false, &config), None);
-        let late = Verdict::resumed(Some("it does not answer in time"), Standing::Late);
+        let late = HealthVerdict::resumed(Some("it does not answer in time"), Standing::Late);
         assert_eq!(late.standing(&config), Standing::Late);
-        let mut new = Verdict::resumed(Some("not probed yet"), Standing::Up);
+        let mut new = HealthVerdict::resumed(Some("not probed yet"), Standing::Up);
         assert_eq!(new.standing(&config), Standing::Up);
         assert_eq!(new.add_result(BAD, false, &config), Some("bad"), "it was never well");
         assert_eq!(new.add_result(GOOD, false, &config), None);
@@ -318,14 +317,14 @@ mod tests {
     #[test]
     fn the_configuration_says_how_many_probes_decide() {
         let config = Health { down_after: 2, up_after: 3, ..Health::default() };
-        let mut verdict = Verdict::default();
+        let mut verdict = HealthVerdict::default();
         let mut course = |probe| verdict.add_result(probe, false, &config).is_none();
         let probes = [GOOD, BAD, GOOD, BAD, BAD, GOOD, GOOD, BAD, GOOD, GOOD, GOOD, BAD];
         let found: Vec<_> = probes.into_iter().map(&mut course).collect();
         let expected = [true, true, true, true, false, false, false, false, false, false, true, true];
         assert_eq!(found, expected);
         // An engine that was never well is down after as many failures.
-        let mut verdict = Verdict::default();
+        let mut verdict = HealthVerdict::default();
         let mut is_down = |probe| {
             verdict.add_result(probe, false, &config);
             verdict.standing(&config) == Standing::Down
@@ -357,7 +356,7 @@ mod tests {
         (url, count)
     }
 
-    /// Other engines behind the same name are asked in place of one that is not well; a single one is asked once.
+    /// If a name has several engines, another one is probed in place of one that is not well; a single one is probed once.
     #[tokio::test]
     async fn a_single_engine_is_asked_once_for_each_probe() {
         for (status, is_well) in [("200 OK", true), ("500 Internal Server Error", false)] {
@@ -366,7 +365,7 @@ mod tests {
             let config = Config::read(&text, &[&Overrides::default()]).unwrap();
             let pool = Pool::new(&config, &Metrics::default()).unwrap();
             let mut probe = Probe::new(&pool.upstreams()[0], Duration::from_secs(60));
-            let found = probe.result(&mut Identification::default(), &Health::default()).await;
+            let found = result(&mut probe, &mut Identification::default(), &Health::default()).await;
             assert_eq!(found.is_ok(), is_well, "{found:?}");
             assert_eq!(count.load(Ordering::Relaxed), 1, "{status}");
         }

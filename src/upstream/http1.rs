@@ -1,9 +1,9 @@
 //! Parser for HTTP/1.1 answers, independent of sockets.
 //!
-//! Takes: bytes, cut anywhere. Gives: a [`Head`]; then which of the bytes are body and which are framing.
+//! Takes: bytes, cut anywhere. Gives: a [`ResponseHead`]; then which of the bytes are body and which are framing.
 //! Never: guesses. Framing that can be read in two ways is an error, so that one answer cannot pass for two.
 //!
-//! Why not the HTTP library's client: it drives each connection in a task of its own, and passing each token from
+//! Why not the HTTP library's client: it drives each connection in its own task, and passing each token from
 //! task to task costs more than the rest of the proxy taken together (`benches/proxy`). It also hides whether a
 //! connection has served before, and where an answer broke off.
 
@@ -26,18 +26,18 @@ pub(super) struct Malformed;
 
 /// Head of an answer: status, headers, and what they say about the end of the body.
 #[derive(Debug)]
-pub struct Head {
+pub struct ResponseHead {
     /// Status code.
     pub status: u16,
     /// Header fields, as the engine sent them.
     pub headers: HeaderMap,
     /// Framing of the body.
-    pub(super) framing: Framing,
+    pub(super) framing: BodyFraming,
     /// True if another request may follow on the connection.
     pub(super) reusable: bool,
 }
 
-impl Head {
+impl ResponseHead {
     /// Returns true if the body has a content coding, although none was accepted in the request.
     pub fn is_encoded(&self) -> bool {
         let identity = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"identity");
@@ -46,7 +46,7 @@ impl Head {
 
     /// Creates the head of an HTTP/2 answer, whose stream itself marks the end of the body.
     pub(super) fn of_stream(status: u16, headers: HeaderMap) -> Self {
-        Self { status, headers, framing: Framing::Close, reusable: false }
+        Self { status, headers, framing: BodyFraming::Close, reusable: false }
     }
 
     /// Takes the head of the answer from the front of `buffer`, past interim answers, which `interim` counts;
@@ -78,15 +78,15 @@ impl Head {
             headers.append(name, header_value(field.value)?);
         }
         let status = parsed.code.ok_or(Malformed)?;
-        let framing = Framing::of(status, &headers)?;
+        let framing = BodyFraming::of(status, &headers)?;
         let both = headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH);
         let reusable =
-            parsed.version == Some(1) && framing != Framing::Close && !both && !says_close(&headers);
+            parsed.version == Some(1) && framing != BodyFraming::Close && !both && !says_close(&headers);
         Ok(Some((Self { status, headers, framing, reusable }, length)))
     }
 }
 
-/// Values that engines send with every answer. They cost no memory of their own.
+/// Values that engines send with every answer. They cost no further memory.
 const USUAL: [&str; 6] = [
     "application/json",
     "text/event-stream; charset=utf-8",
@@ -110,11 +110,11 @@ fn says_close(headers: &HeaderMap) -> bool {
 
 /// Framing of a body: the rule for its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Framing {
+pub(super) enum BodyFraming {
     /// Number of bytes that are left.
     Length(u64),
     /// Chunked coding, with the state of its parser.
-    Chunked(Chunk),
+    Chunked(ChunkState),
     /// Body ends with the connection.
     Close,
     /// Body is complete.
@@ -123,7 +123,7 @@ pub(super) enum Framing {
 
 /// State within a chunked body: the element that comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Chunk {
+pub(super) enum ChunkState {
     /// Digits of a chunk's size.
     Size { value: u64, digits: u8 },
     /// Rest of the line with the size.
@@ -147,7 +147,7 @@ pub(super) struct Split {
     pub(super) data: usize,
 }
 
-impl Framing {
+impl BodyFraming {
     fn of(status: u16, headers: &HeaderMap) -> Result<Self, Malformed> {
         if matches!(status, 100..=199 | 204 | 304) {
             return Ok(Self::Over);
@@ -155,7 +155,7 @@ impl Framing {
         let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
         if let Some(coding) = codings.next() {
             let chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
-            return if chunked { Ok(Self::Chunked(Chunk::START)) } else { Err(Malformed) };
+            return if chunked { Ok(Self::Chunked(ChunkState::START)) } else { Err(Malformed) };
         }
         let mut length = None;
         for value in headers.get_all(CONTENT_LENGTH) {
@@ -195,13 +195,13 @@ impl Framing {
     fn chunked(&mut self, bytes: &[u8]) -> Result<Split, Malformed> {
         for (framing, byte) in bytes.iter().copied().enumerate() {
             let Self::Chunked(chunk) = *self else { return Ok(Split { framing, data: 0 }) };
-            if let Chunk::Data { left } = chunk {
+            if let ChunkState::Data { left } = chunk {
                 let here = u64::try_from(bytes.len() - framing).unwrap_or(u64::MAX);
                 let data = here.min(left);
                 let next = if data == left {
-                    Chunk::DataEnd { cr: false }
+                    ChunkState::DataEnd { cr: false }
                 } else {
-                    Chunk::Data { left: left - data }
+                    ChunkState::Data { left: left - data }
                 };
                 *self = Self::Chunked(next);
                 return Ok(Split { framing, data: usize::try_from(data).unwrap_or(0) });
@@ -212,10 +212,10 @@ impl Framing {
     }
 }
 
-impl Chunk {
+impl ChunkState {
     const START: Self = Self::Size { value: 0, digits: 0 };
 
-    fn after(self, byte: u8) -> Result<Framing, Malformed> {
+    fn after(self, byte: u8) -> Result<BodyFraming, Malformed> {
         let next = match (self, byte) {
             (Self::Size { value, digits: 1.. }, b'\r') => Self::SizeEnd { value },
             (Self::Size { value, digits: 1.. }, b';' | b' ' | b'\t') => Self::Extension { value, skipped: 0 },
@@ -232,7 +232,7 @@ impl Chunk {
             (Self::SizeEnd { value }, b'\n') => Self::Data { left: value },
             (Self::DataEnd { cr: false }, b'\r') => Self::DataEnd { cr: true },
             (Self::DataEnd { cr: true }, b'\n') => Self::START,
-            (Self::Trailer { empty: true, cr: true, .. }, b'\n') => return Ok(Framing::Over),
+            (Self::Trailer { empty: true, cr: true, .. }, b'\n') => return Ok(BodyFraming::Over),
             (Self::Trailer { cr: true, skipped, .. }, b'\n') => {
                 Self::Trailer { empty: true, cr: false, skipped }
             }
@@ -244,7 +244,7 @@ impl Chunk {
             }
             _ => return Err(Malformed),
         };
-        Ok(Framing::Chunked(next))
+        Ok(BodyFraming::Chunked(next))
     }
 }
 
@@ -253,11 +253,15 @@ mod tests {
     use super::*;
 
     /// Returns the body in `bytes`, fed in pieces of `size`, the framing at the end, and the number of bytes used.
-    fn body(mut framing: Framing, bytes: &[u8], size: usize) -> Result<(Vec<u8>, Framing, usize), Malformed> {
+    fn body(
+        mut framing: BodyFraming,
+        bytes: &[u8],
+        size: usize,
+    ) -> Result<(Vec<u8>, BodyFraming, usize), Malformed> {
         let (mut found, mut used) = (Vec::new(), 0);
         for piece in bytes.chunks(size) {
             let mut piece = piece;
-            while !piece.is_empty() && framing != Framing::Over {
+            while !piece.is_empty() && framing != BodyFraming::Over {
                 let step = framing.step(piece)?;
                 found.extend_from_slice(&piece[step.framing..step.framing + step.data]);
                 piece = &piece[step.framing + step.data..];
@@ -271,9 +275,9 @@ mod tests {
     fn chunks_cut_anywhere() {
         let text = b"5\r\nhello\r\n0010;a=b\r\n, this is a body\r\n0\r\nx: y\r\n\r\nrest";
         for size in 1..=text.len() {
-            let (found, framing, used) = body(Framing::Chunked(Chunk::START), text, size).unwrap();
+            let (found, framing, used) = body(BodyFraming::Chunked(ChunkState::START), text, size).unwrap();
             assert_eq!(found, b"hello, this is a body", "{size}");
-            assert_eq!((framing, &text[used..]), (Framing::Over, &b"rest"[..]), "{size}");
+            assert_eq!((framing, &text[used..]), (BodyFraming::Over, &b"rest"[..]), "{size}");
         }
     }
 
@@ -296,35 +300,35 @@ mod tests {
             "0\r\nx: y\n\r\n",
             "5\rhello",
         ] {
-            assert!(body(Framing::Chunked(Chunk::START), text.as_bytes(), 64).is_err(), "{text:?}");
+            assert!(body(BodyFraming::Chunked(ChunkState::START), text.as_bytes(), 64).is_err(), "{text:?}");
         }
         let extension = format!("5;{}\r\nhello", "x".repeat(20_000));
-        assert!(body(Framing::Chunked(Chunk::START), extension.as_bytes(), 4096).is_err());
+        assert!(body(BodyFraming::Chunked(ChunkState::START), extension.as_bytes(), 4096).is_err());
         let trailers = format!("0\r\n{}\r\n", "x: y\r\n".repeat(20_000));
-        assert!(body(Framing::Chunked(Chunk::START), trailers.as_bytes(), 4096).is_err());
+        assert!(body(BodyFraming::Chunked(ChunkState::START), trailers.as_bytes(), 4096).is_err());
         // The most that is allowed.
-        assert!(body(Framing::Chunked(Chunk::START), b"000000000000005\r\nhello", 64).is_ok());
+        assert!(body(BodyFraming::Chunked(ChunkState::START), b"000000000000005\r\nhello", 64).is_ok());
         let trailer = |bytes: usize| format!("0\r\n{}\r\n\r\n", "x".repeat(bytes));
-        assert!(body(Framing::Chunked(Chunk::START), trailer(16_384).as_bytes(), 4096).is_ok());
-        assert!(body(Framing::Chunked(Chunk::START), trailer(16_385).as_bytes(), 4096).is_err());
+        assert!(body(BodyFraming::Chunked(ChunkState::START), trailer(16_384).as_bytes(), 4096).is_ok());
+        assert!(body(BodyFraming::Chunked(ChunkState::START), trailer(16_385).as_bytes(), 4096).is_err());
     }
 
     #[test]
     fn heads() {
-        let head = |lines: &str| Head::read(format!("HTTP/1.1 {lines}\r\n\r\n").as_bytes());
+        let head = |lines: &str| ResponseHead::read(format!("HTTP/1.1 {lines}\r\n\r\n").as_bytes());
         for (lines, framing, reusable) in [
-            ("200 OK\r\ncontent-length: 5", Framing::Length(5), true),
-            ("200 OK\r\ncontent-length: 0", Framing::Over, true),
-            ("200 OK\r\ncontent-length: 5, 5\r\ncontent-length: 5", Framing::Length(5), true),
-            ("200\r\ntransfer-encoding: Chunked", Framing::Chunked(Chunk::START), true),
+            ("200 OK\r\ncontent-length: 5", BodyFraming::Length(5), true),
+            ("200 OK\r\ncontent-length: 0", BodyFraming::Over, true),
+            ("200 OK\r\ncontent-length: 5, 5\r\ncontent-length: 5", BodyFraming::Length(5), true),
+            ("200\r\ntransfer-encoding: Chunked", BodyFraming::Chunked(ChunkState::START), true),
             (
                 "200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 5",
-                Framing::Chunked(Chunk::START),
+                BodyFraming::Chunked(ChunkState::START),
                 false,
             ),
-            ("200 OK\r\ncontent-length: 5\r\nconnection: x, Close", Framing::Length(5), false),
-            ("200 OK", Framing::Close, false),
-            ("204 No Content\r\ncontent-length: 5", Framing::Over, true),
+            ("200 OK\r\ncontent-length: 5\r\nconnection: x, Close", BodyFraming::Length(5), false),
+            ("200 OK", BodyFraming::Close, false),
+            ("204 No Content\r\ncontent-length: 5", BodyFraming::Over, true),
         ] {
             let (head, _) = head(lines).unwrap().unwrap();
             assert_eq!((head.framing, head.reusable), (framing, reusable), "{lines}");
@@ -342,13 +346,13 @@ mod tests {
         ] {
             assert!(head(lines).is_err(), "{lines}");
         }
-        assert!(Head::read(b"HTTP/1.1 200 OK\r\ncontent-le").unwrap().is_none());
+        assert!(ResponseHead::read(b"HTTP/1.1 200 OK\r\ncontent-le").unwrap().is_none());
         let unfinished = |bytes: usize| format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(bytes - 20));
-        assert!(Head::read(unfinished(65_535).as_bytes()).unwrap().is_none());
-        assert!(Head::read(unfinished(65_536).as_bytes()).is_err());
-        assert!(Head::read(unfinished(70_000).as_bytes()).is_err());
-        assert!(Head::read(b"SSH-2.0-x\r\n").is_err());
-        assert!(Head::read(&b"HTTP/1.1 200 OK\r\nx: y\r\n".repeat(5000)).is_err());
+        assert!(ResponseHead::read(unfinished(65_535).as_bytes()).unwrap().is_none());
+        assert!(ResponseHead::read(unfinished(65_536).as_bytes()).is_err());
+        assert!(ResponseHead::read(unfinished(70_000).as_bytes()).is_err());
+        assert!(ResponseHead::read(b"SSH-2.0-x\r\n").is_err());
+        assert!(ResponseHead::read(&b"HTTP/1.1 200 OK\r\nx: y\r\n".repeat(5000)).is_err());
     }
 
     #[test]
@@ -360,7 +364,7 @@ mod tests {
             ("content-encoding: identity\r\ncontent-encoding: br\r\n", true),
         ] {
             let (head, _) =
-                Head::read(format!("HTTP/1.1 200 OK\r\n{lines}\r\n").as_bytes()).unwrap().unwrap();
+                ResponseHead::read(format!("HTTP/1.1 200 OK\r\n{lines}\r\n").as_bytes()).unwrap().unwrap();
             assert_eq!(head.is_encoded(), is_encoded, "{lines}");
         }
     }
@@ -370,7 +374,7 @@ mod tests {
     fn interim_answers_are_passed_over() {
         let take = |text: &str| {
             let (mut buffer, mut interim) = (BytesMut::from(text), 0);
-            let head = Head::take(&mut buffer, &mut interim).unwrap();
+            let head = ResponseHead::take(&mut buffer, &mut interim).unwrap();
             (head.map(|head| head.status), interim, String::from_utf8(buffer.to_vec()).unwrap())
         };
         let (interim, good) = ("HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n");

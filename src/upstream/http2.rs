@@ -1,15 +1,15 @@
 //! HTTP/2 to an engine: connections that carry many requests at once.
 //!
-//! Takes: a request. Gives: an [`Answer`], as HTTP/1.1 would. Each connection is driven by a task of its own, as
+//! Takes: a request. Gives: an [`Answer`], as HTTP/1.1 would. Each connection is driven by its own task, as
 //! the library requires. For each address a second connection is opened only when the first has no free stream.
 //! Never: treats a request as unsent that the engine may have begun (faults U46).
 
 use super::answer::Answer;
 use super::hops;
-use super::http1::{HEAD_LIMIT, Head, MAX_INTERIM};
+use super::http1::{HEAD_LIMIT, MAX_INTERIM, ResponseHead};
 use super::http2_stream::{ConnectionShared, Http2Connection, STREAMS, Stream, StreamSlot};
 use super::outgoing::{Connection, Outgoing};
-use super::upload::{Sent, Streaming};
+use super::upload::{Sent, UploadState};
 use crate::error::{Error, RetryClass};
 use crate::request::EngineBody;
 use crate::telemetry::Peer;
@@ -266,7 +266,7 @@ pub(super) async fn exchange(
     let mut upload;
     let response = match &request.upload {
         Some(rest) => {
-            upload = Some(Streaming::new(stream, request.body.joined(), rest.clone()));
+            upload = Some(UploadState::new(stream, request.body.joined(), rest.clone()));
             let answered = std::future::poll_fn(|cx| match drive_upload(&mut upload, cx) {
                 Ok(()) => Pin::new(&mut response).poll(cx).map(Ok),
                 Err(failure) => Poll::Ready(Err(Error::from(failure).with_class(RetryClass::Never))),
@@ -280,7 +280,7 @@ pub(super) async fn exchange(
                 answered = &mut response => answered,
                 () = deliver(&mut stream, &request.body, &mut left) => response.await,
             };
-            upload = (left > 0).then(|| Streaming::rest(stream, &request.body, left));
+            upload = (left > 0).then(|| UploadState::rest(stream, &request.body, left));
             answered
         }
     };
@@ -291,7 +291,7 @@ pub(super) async fn exchange(
     let (head, body) = response?.into_parts();
     place.connection.state.served.store(true, Ordering::Relaxed);
     place.connection.state.received.fetch_add(1, Ordering::Relaxed);
-    let head = Head::of_stream(head.status.as_u16(), head.headers);
+    let head = ResponseHead::of_stream(head.status.as_u16(), head.headers);
     // An engine that refuses the request need not get the rest.
     let upload = upload.filter(|_| head.status < 400).map(Box::new);
     Ok(Answer::of_stream(head, Stream { body, place, upload }))
@@ -324,7 +324,7 @@ impl Future for FinalAnswer {
 ///
 /// # Errors
 /// Fails if the client's body breaks off.
-fn drive_upload(upload: &mut Option<Streaming>, cx: &mut Context<'_>) -> Result<(), Failure> {
+fn drive_upload(upload: &mut Option<UploadState>, cx: &mut Context<'_>) -> Result<(), Failure> {
     let Some(Poll::Ready(sent)) = upload.as_mut().map(|upload| upload.poll(cx)) else { return Ok(()) };
     *upload = None;
     if let Sent::Broken(failure) = sent { Err(failure) } else { Ok(()) }
@@ -518,7 +518,7 @@ mod tests {
     async fn a_failure_to_connect_is_that_of_all_who_waited_for_the_address() {
         let (pool, tries) = (pool(), AtomicUsize::new(0));
         let [one, other] = [1, 2].map(|port| Some(SocketAddr::from(([127, 0, 0, 1], port))));
-        let ask = |to: Option<SocketAddr>| {
+        let take = |to: Option<SocketAddr>| {
             let (pool, tries) = (&pool, &tries);
             async move {
                 let connect = async {
@@ -531,11 +531,11 @@ mod tests {
             }
         };
         let failure = (Fault::Timeout, RetryClass::Unsent);
-        assert_eq!(tokio::join!(ask(None), ask(None), ask(None)), (failure, failure, failure));
+        assert_eq!(tokio::join!(take(None), take(None), take(None)), (failure, failure, failure));
         assert_eq!(tries.load(Ordering::Relaxed), 1);
-        assert_eq!(ask(None).await, failure);
+        assert_eq!(take(None).await, failure);
         assert_eq!(tries.load(Ordering::Relaxed), 2);
-        assert_eq!(tokio::join!(ask(one), ask(one), ask(other)), (failure, failure, failure));
+        assert_eq!(tokio::join!(take(one), take(one), take(other)), (failure, failure, failure));
         assert_eq!(tries.load(Ordering::Relaxed), 4);
     }
 
@@ -600,7 +600,7 @@ mod tests {
         assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 
-    /// Source that has nothing yet, and counts how often it is asked.
+    /// Source that has nothing yet, and counts how often it is polled.
     struct Nothing(Arc<AtomicUsize>);
 
     impl Source for Nothing {
@@ -624,13 +624,13 @@ mod tests {
             (413, answer::<413>, false),
         ] {
             let (url, _) = engine_that_begins_with(answer).await;
-            let (client, asked) = (client(&url), Arc::new(AtomicUsize::new(0)));
-            let upload = Some(Upload::new(Nothing(Arc::clone(&asked)), None));
+            let (client, polls) = (client(&url), Arc::new(AtomicUsize::new(0)));
+            let upload = Some(Upload::new(Nothing(Arc::clone(&polls)), None));
             let mut answer = client.send(&Outgoing { upload, ..Outgoing::for_test("POST") }).await.unwrap();
             assert_eq!(answer.head.status, status);
-            let before = asked.load(Ordering::Relaxed);
+            let before = polls.load(Ordering::Relaxed);
             assert_eq!(answer.collect(100).await.unwrap(), "ab");
-            assert_eq!(asked.load(Ordering::Relaxed) > before, is_sent, "{status}");
+            assert_eq!(polls.load(Ordering::Relaxed) > before, is_sent, "{status}");
         }
     }
 

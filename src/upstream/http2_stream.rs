@@ -1,6 +1,6 @@
 //! Streams of an HTTP/2 connection to an engine: a slot for a request, and the body of its answer.
 
-use super::upload::{Sent, Streaming};
+use super::upload::{Sent, UploadState};
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::SendRequest;
@@ -90,7 +90,7 @@ pub(super) struct Stream {
     pub(super) body: RecvStream,
     pub(super) place: StreamSlot,
     /// Rest of the request's body, if the answer has come before it was sent.
-    pub(super) upload: Option<Box<Streaming>>,
+    pub(super) upload: Option<Box<UploadState>>,
 }
 
 /// Progress of a read.

@@ -30,22 +30,22 @@ mod upload;
 mod upload_exchange;
 
 pub use answer::{Answer, Read, ReadError};
-pub use circuit_breaker::Outcome;
+pub use circuit_breaker::AttemptOutcome;
 pub use client::Client;
 pub use detected_engine::{DetectedEngine, Evidence};
 pub use hops::Hops;
-pub use http1::Head;
+pub use http1::ResponseHead;
 pub use id::UpstreamId;
 pub use outgoing::Outgoing;
 pub use pool::{ChosenUpstream, NoUpstream, Pool, ReadFor, SelectionCriteria, other_model};
 pub use prefix::blocks as prefix_blocks;
 pub use retry::RetryState;
-pub use targets::Target;
+pub use targets::ModelTarget;
 pub use upload::{Source, Upload};
 
 use crate::config::{Config, Timeouts, UpstreamConfig};
 use crate::engine::fallback::Fallbacks;
-use crate::engine::{self, EngineLoad, Identity};
+use crate::engine::{self, EngineIdentity, EngineLoad};
 use crate::plan::Route;
 use crate::telemetry::UpstreamMetrics;
 use crate::wire::options::Options;
@@ -53,7 +53,7 @@ use crate::wire::{Unparsed, Unread};
 use circuit_breaker::{Availability, CircuitBreaker};
 use health::Standing;
 use learned::LearnedFacts;
-use models::Model;
+use models::ListedModel;
 use parking_lot::{Mutex, RwLock};
 use pool_state::PoolState;
 use resolver::Resolver;
@@ -78,7 +78,7 @@ struct ListedModels {
     /// Listed names, in the engine's order.
     names: Vec<Arc<str>>,
     /// Models of these names, as they were listed.
-    models: Vec<Model>,
+    models: Vec<ListedModel>,
     /// Names that a request without a model can mean: adapters and further names of the same weights are left out.
     main: Vec<Arc<str>>,
 }
@@ -206,7 +206,7 @@ impl Upstream {
         self.addresses.inherit(&before.addresses);
         self.set_trouble(*before.trouble.lock());
         self.standing = Mutex::new(*before.standing.lock());
-        // Under another name it has metrics of its own.
+        // Under another name it has its own metrics.
         self.figures.up.set(before.figures.up.value());
         self.figures.circuit_open.set(before.figures.circuit_open.value());
     }
@@ -266,7 +266,7 @@ impl Upstream {
     }
 
     /// Returns the engine, its version and its front end, with the corrections of the configuration.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> EngineIdentity {
         self.config.identity(self.detected.read().identity)
     }
 
@@ -275,7 +275,7 @@ impl Upstream {
         self.detected.read().clone()
     }
 
-    /// Stores the result of an identification by probes. What answers have shown in the meantime is kept where
+    /// Stores the result of an identification by probes. Facts that answers have shown in the meantime are kept where
     /// probes found nothing better.
     fn set_detected(&self, found: DetectedEngine) {
         let now = self.update_detected(|known| *known = found.merged_with_hints(known));
@@ -310,7 +310,7 @@ impl Upstream {
         change(&mut known);
         let now = known.clone();
         drop(known);
-        let Identity { engine, front, version } = now.identity;
+        let EngineIdentity { engine, front, version } = now.identity;
         self.figures.set_kind(engine.name, version, front);
         if now.differs_from(&before) {
             self.forget_fallbacks();
@@ -350,7 +350,7 @@ impl Upstream {
             tracing::info!(
                 upstream = self.config.name,
                 fallbacks = %fallbacks,
-                "the engine refused a request and answers it in another form; it is asked so from now on"
+                "the engine refused a request and answers it in another form; requests have that form from now on"
             );
         }
     }
@@ -441,7 +441,7 @@ impl Upstream {
 
     /// Replaces the list of models with the one that the engine has just sent. A list that differs ends the mismatch
     /// with the configuration.
-    fn listed(&self, models: &[Model]) {
+    fn listed(&self, models: &[ListedModel]) {
         let models: Vec<_> = models.iter().filter(|model| model.id.len() <= 256).take(MODELS).collect();
         let mut known = self.listed.write();
         let is_first = known.is_none();
@@ -471,13 +471,13 @@ impl Upstream {
     }
 
     /// Returns the models that the engine has listed last; `None` if no list has been read.
-    pub fn known_models(&self) -> Option<Vec<Model>> {
+    pub fn known_models(&self) -> Option<Vec<ListedModel>> {
         self.listed.read().as_ref().map(|listed| listed.models.clone())
     }
 
     /// Stores a list of models that the engine has sent to a client, if there is none yet: probes may lack the key
     /// for it.
-    pub fn learn(&self, models: &[Model]) {
+    pub fn learn(&self, models: &[ListedModel]) {
         if self.listed.read().is_none() {
             self.listed(models);
         }
@@ -563,8 +563,8 @@ impl Upstream {
     }
 
     /// Feeds the outcome of a request to the circuit breaker. A bad one also makes the engine's identity doubtful.
-    fn record_outcome(&self, outcome: Outcome, now: Instant) {
-        if outcome == Outcome::Bad {
+    fn record_outcome(&self, outcome: AttemptOutcome, now: Instant) {
+        if outcome == AttemptOutcome::Bad {
             self.identity_doubtful.store(true, Ordering::Relaxed);
         }
         let may = || !self.retired.load(Ordering::Relaxed) && self.pool.try_eject();
@@ -603,7 +603,7 @@ mod tests {
     use super::*;
     use crate::config::Overrides;
     use crate::engine::fallback::Fallback;
-    use crate::engine::{Parsers, Version, named};
+    use crate::engine::{DetectedParsers, EngineVersion, named};
 
     /// Creates an upstream with these further lines of configuration.
     fn upstream(lines: &str) -> Upstream {
@@ -613,8 +613,8 @@ mod tests {
         Upstream::new(config.upstreams[0].clone(), &config, figures, Arc::default())
     }
 
-    fn model(id: &str) -> Model {
-        Model { id: id.to_owned(), ..Model::default() }
+    fn model(id: &str) -> ListedModel {
+        ListedModel { id: id.to_owned(), ..ListedModel::default() }
     }
 
     fn texts(names: Option<Vec<Arc<str>>>) -> Option<Vec<String>> {
@@ -628,8 +628,8 @@ mod tests {
     #[test]
     fn models_are_those_that_are_configured_or_else_listed() {
         let listed = [
-            Model { root: Some("/w".into()), context_length: Some(4), ..model("b") },
-            Model { root: Some("/w".into()), ..model("a") },
+            ListedModel { root: Some("/w".into()), context_length: Some(4), ..model("b") },
+            ListedModel { root: Some("/w".into()), ..model("a") },
         ];
         let open = upstream("");
         assert_eq!((open.serves("a"), texts(open.names()), texts(open.main_models())), (None, None, None));
@@ -749,8 +749,8 @@ mod tests {
             upstream.record_outcome(outcome, Instant::now());
             (upstream.take_doubt(), upstream.take_doubt())
         };
-        let pushed = Outcome::Pushed { status: 503, wait: Duration::ZERO };
-        let found = [Outcome::Good, Outcome::Refused, pushed, Outcome::Bad].map(after);
+        let pushed = AttemptOutcome::Pushed { status: 503, wait: Duration::ZERO };
+        let found = [AttemptOutcome::Good, AttemptOutcome::Refused, pushed, AttemptOutcome::Bad].map(after);
         assert_eq!(found, [(false, false), (false, false), (false, false), (true, false)]);
     }
 
@@ -771,7 +771,7 @@ mod tests {
         open.scan_answer(VLLM);
         assert_eq!((found(&open), left(&open)), (("vllm", Evidence::Answer), 1), "its version is not known");
         open.scan_answer(VERSION);
-        assert_eq!((open.identity().version, left(&open)), (Some(Version::new(0, 21, 0)), 0));
+        assert_eq!((open.identity().version, left(&open)), (Some(EngineVersion::new(0, 21, 0)), 0));
         open.set_detected(nothing());
         assert_eq!(
             (found(&open), left(&open)),
@@ -789,7 +789,7 @@ mod tests {
         let known = upstream("");
         let mut whole = nothing();
         whole.set_engine(named("sglang").unwrap(), Evidence::Route("/server_info"));
-        whole.set_version(Some(Version::new(0, 5, 0)), Evidence::Route("/server_info"));
+        whole.set_version(Some(EngineVersion::new(0, 5, 0)), Evidence::Route("/server_info"));
         known.set_detected(whole);
         assert_eq!(left(&known), 0);
     }
@@ -814,7 +814,8 @@ mod tests {
         assert!(route.fallbacks.is_empty() && !route.separates_reasoning);
         // An engine that names its parsers separates reasoning if one of them is for it.
         for (reasoning, separates) in [(None, false), (Some("qwen3"), true)] {
-            other.parsers = Some(Parsers { reasoning: reasoning.map(Into::into), ..Parsers::default() });
+            other.parsers =
+                Some(DetectedParsers { reasoning: reasoning.map(Into::into), ..DetectedParsers::default() });
             upstream.set_detected(other.clone());
             assert_eq!(upstream.route("m", options(), 7).separates_reasoning, separates, "{reasoning:?}");
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// Model that an engine lists under `/v1/models`, with those of its fields that clients use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Model {
+pub struct ListedModel {
     /// Name of the model in requests.
     pub id: String,
     /// Creation time in Unix seconds; engines give the time of the request instead.
@@ -28,7 +28,7 @@ pub struct Model {
 /// Last second of the year 9999, the last one that RFC 3339 can express.
 const LATEST: u64 = 253_402_300_799;
 
-impl Model {
+impl ListedModel {
     /// Appends the model as Anthropic's API writes it. Unknown limits are null.
     pub fn write_info(&self, out: &mut BytesMut) {
         out.extend_from_slice(b"{\"type\":\"model\",\"id\":");
@@ -80,8 +80,8 @@ impl Model {
 
 /// Returns for each model of an engine's list whether a request without a model can mean it (wire-format 2.10).
 /// Adapters and further names of the same weights do not count: for the latter, engines use the first name.
-pub fn are_main(models: &[&Model]) -> Vec<bool> {
-    let is_first = |at: usize, model: &Model| {
+pub fn are_main(models: &[&ListedModel]) -> Vec<bool> {
+    let is_first = |at: usize, model: &ListedModel| {
         let before = models.get(..at).unwrap_or_default();
         model.root.is_none() || before.iter().all(|other| other.root != model.root || other.parent.is_some())
     };
@@ -89,7 +89,7 @@ pub fn are_main(models: &[&Model]) -> Vec<bool> {
 }
 
 /// Appends the list of models as the official API writes it.
-pub fn write(models: &[Model], out: &mut BytesMut) {
+pub fn write(models: &[ListedModel], out: &mut BytesMut) {
     out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
     for (n, model) in models.iter().enumerate() {
         if n > 0 {
@@ -100,26 +100,26 @@ pub fn write(models: &[Model], out: &mut BytesMut) {
     out.extend_from_slice(b"]}");
 }
 
-/// Page of the list of models that a client of Anthropic's API asks for.
+/// Page of the list of models that a client of Anthropic's API requests.
 #[derive(Clone, Debug)]
-pub struct Page<'a> {
+pub struct ModelPage<'a> {
     /// Maximum number of models.
     pub limit: usize,
     /// Id of the model before the first of the page.
     pub after: Option<Cow<'a, str>>,
-    /// Id of the model behind the last of the page.
+    /// Id of the model after the last of the page.
     pub before: Option<Cow<'a, str>>,
 }
 
 /// Appends a page of the list as Anthropic's API writes it.
-pub fn write_page(models: &[Model], page: &Page<'_>, out: &mut BytesMut) {
+pub fn write_page(models: &[ListedModel], page: &ModelPage<'_>, out: &mut BytesMut) {
     let place = |id: &str| models.iter().position(|model| model.id == id);
     let start = page.after.as_deref().and_then(place).map_or(0, |at| at + 1);
     let end = page.before.as_deref().and_then(place).unwrap_or(models.len()).max(start);
-    let wanted = models.get(start..end).unwrap_or_default();
-    // A page that is asked for by its end has the models directly before that.
-    let skipped = if page.before.is_some() { wanted.len().saturating_sub(page.limit) } else { 0 };
-    let shown: Vec<_> = wanted.iter().skip(skipped).take(page.limit).collect();
+    let range = models.get(start..end).unwrap_or_default();
+    // A page that is requested by its end has the models directly before that.
+    let skipped = if page.before.is_some() { range.len().saturating_sub(page.limit) } else { 0 };
+    let shown: Vec<_> = range.iter().skip(skipped).take(page.limit).collect();
     out.extend_from_slice(b"{\"data\":[");
     for (n, model) in shown.iter().enumerate() {
         if n > 0 {
@@ -128,7 +128,7 @@ pub fn write_page(models: &[Model], page: &Page<'_>, out: &mut BytesMut) {
         model.write_info(out);
     }
     out.extend_from_slice(b"],\"has_more\":");
-    out.extend_from_slice(if shown.len() < wanted.len() { b"true" } else { b"false" });
+    out.extend_from_slice(if shown.len() < range.len() { b"true" } else { b"false" });
     for (key, model) in [(",\"first_id\":", shown.first()), (",\"last_id\":", shown.last())] {
         out.extend_from_slice(key.as_bytes());
         match model {
@@ -148,7 +148,7 @@ fn rfc3339(seconds: u64) -> String {
 /// Appends the list, and under `models` the catalogue that the Codex CLI reads (0.169: every member below is needed
 /// but `context_window`; without `apply_patch_tool_type` it has no tool for edits). `instructions`: base instructions
 /// that Codex gives the model in place of its own.
-pub fn write_catalogue(models: &[Model], instructions: &str, out: &mut BytesMut) {
+pub fn write_catalogue(models: &[ListedModel], instructions: &str, out: &mut BytesMut) {
     write(models, out);
     out.truncate(out.len() - 1);
     out.extend_from_slice(b",\"models\":[");
@@ -178,17 +178,17 @@ pub fn write_catalogue(models: &[Model], instructions: &str, out: &mut BytesMut)
 }
 
 /// Reads a list of models; `None` if the body is no such list. Entries without an `id` are left out.
-pub fn read(body: &[u8]) -> Option<Vec<Model>> {
-    let list: List<'_> = json::read(std::str::from_utf8(body).ok()?).ok()?;
+pub fn read(body: &[u8]) -> Option<Vec<ListedModel>> {
+    let list: ModelList<'_> = json::read(std::str::from_utf8(body).ok()?).ok()?;
     let entries: Vec<Raw<'_>> = json::read(list.data?.get()).ok()?;
     Some(entries.into_iter().filter_map(model).collect())
 }
 
-fn model(entry: Raw<'_>) -> Option<Model> {
-    let entry: Entry<'_> = json::read(entry.get()).ok()?;
+fn model(entry: Raw<'_>) -> Option<ListedModel> {
+    let entry: ModelEntry<'_> = json::read(entry.get()).ok()?;
     let text = |raw: Option<Raw<'_>>| raw.and_then(Text::of).map(|text| text.decoded().into_owned());
     let max_model_len = entry.max_model_len.and_then(integer).filter(|tokens| *tokens > 0);
-    Some(Model {
+    Some(ListedModel {
         id: Text::of(entry.id?)?.decoded().into_owned(),
         created: entry.created.and_then(integer).unwrap_or(0),
         owner: text(entry.owned_by),
@@ -216,13 +216,13 @@ fn context_of_meta(meta: Raw<'_>) -> Option<u64> {
 }
 
 object! {
-    struct List<'a> {
+    struct ModelList<'a> {
         data: Raw<'a> = "data",
     }
 }
 
 object! {
-    struct Entry<'a> {
+    struct ModelEntry<'a> {
         id: Raw<'a> = "id",
         created: Raw<'a> = "created",
         owned_by: Raw<'a> = "owned_by",
@@ -293,8 +293,8 @@ mod tests {
         }
     }
 
-    fn named(ids: &[&str]) -> Vec<Model> {
-        ids.iter().map(|id| Model { id: (*id).to_owned(), ..Model::default() }).collect()
+    fn named(ids: &[&str]) -> Vec<ListedModel> {
+        ids.iter().map(|id| ListedModel { id: (*id).to_owned(), ..ListedModel::default() }).collect()
     }
 
     /// Checks which models a page of `a` to `d` has, and whether it says that there are more.
@@ -312,14 +312,15 @@ mod tests {
             (Some("c"), Some("b"), 4, "", false),
             (Some("x"), Some("x"), 4, "abcd", false),
         ] {
-            let models: Vec<_> = ids.chars().map(|id| Model { id: id.into(), ..Model::default() }).collect();
-            let info = |model: &Model| {
+            let models: Vec<_> =
+                ids.chars().map(|id| ListedModel { id: id.into(), ..ListedModel::default() }).collect();
+            let info = |model: &ListedModel| {
                 let mut out = BytesMut::new();
                 model.write_info(&mut out);
                 String::from_utf8(out.to_vec()).unwrap()
             };
             let data = models.iter().map(info).collect::<Vec<_>>().join(",");
-            let end = |model: Option<&Model>| {
+            let end = |model: Option<&ListedModel>| {
                 model.map_or_else(|| "null".to_owned(), |model| format!("\"{}\"", model.id))
             };
             let (first, last) = (end(models.first()), end(models.last()));
@@ -327,7 +328,7 @@ mod tests {
                 format!(r#"{{"data":[{data}],"has_more":{has_more},"first_id":{first},"last_id":{last}}}"#);
             let mut page = BytesMut::new();
             let (after, before) = (after.map(Into::into), before.map(Into::into));
-            write_page(&named(&["a", "b", "c", "d"]), &Page { limit, after, before }, &mut page);
+            write_page(&named(&["a", "b", "c", "d"]), &ModelPage { limit, after, before }, &mut page);
             assert_eq!(page, expected, "{limit}");
         }
     }
@@ -336,7 +337,7 @@ mod tests {
     fn a_model_has_a_time_and_lengths_in_both_apis() {
         let info = |created: u64, context_length: Option<u64>| {
             let mut out = BytesMut::new();
-            let model = Model { created, context_length, ..named(&["a\"b"]).remove(0) };
+            let model = ListedModel { created, context_length, ..named(&["a\"b"]).remove(0) };
             model.write_info(&mut out);
             String::from_utf8(out.to_vec()).unwrap()
         };

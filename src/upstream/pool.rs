@@ -5,13 +5,13 @@
 //! dropped. Never: waits.
 
 use super::balance::{draw, least_busy, preferred, with_room};
-use super::circuit_breaker::{Availability, Outcome};
+use super::circuit_breaker::{AttemptOutcome, Availability};
 use super::health::Standing;
 use super::pool_state::PoolState;
 use super::prefix::PrefixIndex;
 use super::retry::RetryBudget;
-use super::ring::{Ring, Rings, WINDOW};
-use super::targets::{self, Target};
+use super::ring::{HashRing, Rings, WINDOW};
+use super::targets::{self, ModelTarget};
 use super::{Client, Upstream, UpstreamId};
 use crate::config::{Affinity, Config, Layers, ModelConfig, Retry, UpstreamConfig};
 use crate::engine::fallback::Fallback;
@@ -55,16 +55,16 @@ pub struct Pool {
     rings: Rings,
     /// Engines by the prompts that they have got, where that decides.
     prefixes: Option<Arc<PrefixIndex>>,
-    /// Rings of the upstreams of each entry, where they are asked alone.
-    entry_rings: Box<[Arc<Ring>]>,
+    /// Rings of the upstreams of each entry, for requests that go to it alone.
+    entry_rings: Box<[Arc<HashRing>]>,
 }
 
 /// Requirements of a request for its upstream, and the means to decide between several that meet them.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectionCriteria<'w> {
-    /// Model, by a name that clients may ask for.
+    /// Model, by a name that clients may request.
     pub model: &'w str,
-    /// Index of the only entry `[[upstream]]` whose upstreams are asked; `None`: each one that serves the model.
+    /// Index of the only entry `[[upstream]]` whose upstreams are used; `None`: each one that serves the model.
     pub only: Option<usize>,
     /// Hash of what the request shares with earlier requests of its conversation, if affinity is on.
     pub affinity_hash: Option<u64>,
@@ -87,7 +87,7 @@ pub struct SelectionCriteria<'w> {
 pub struct ReadFor {
     /// Upstream whose options and modes apply.
     pub upstream: Arc<Upstream>,
-    /// Model that it is asked for: of several that the client's name stands for, a likely one.
+    /// Model to request from it: a likely one of those that the client's name means.
     pub model: Arc<str>,
 }
 
@@ -191,7 +191,7 @@ impl Pool {
         let upstreams: Vec<_> = upstreams.collect();
         let ring = |entry: &Range<usize>| {
             let of = |place: usize| Some((upstreams.get(place)?.config.name.as_str(), place));
-            Arc::new(Ring::of(entry.clone().filter_map(of)))
+            Arc::new(HashRing::of(entry.clone().filter_map(of)))
         };
         let entry_rings = config.entries.iter().map(ring).collect();
         Some(Self {
@@ -209,7 +209,7 @@ impl Pool {
             layers: config.layers.clone(),
             vocabulary: config.vocabulary.clone(),
             affinity: config.affinity.clone(),
-            retry: config.retry.clone(),
+            retry: config.file.retry.clone(),
             max_event_bytes: config.limits.max_event_bytes,
             state,
             budget,
@@ -244,7 +244,7 @@ impl Pool {
         !self.is_single() || !self.models.is_empty()
     }
 
-    /// Returns the configured models, which may have other names, options and upstreams of their own.
+    /// Returns the configured models, which may have other names, and their own options and upstreams.
     pub fn models(&self) -> &[ModelConfig] {
         &self.models
     }
@@ -309,7 +309,7 @@ impl Pool {
 
     /// Returns the models that a name of the configuration stands for, in the order in which they are tried; empty if
     /// it stands for itself alone. `seed` decides between weights: equal for requests that belong together.
-    pub fn targets(&self, model: &str, seed: u64) -> Vec<Target> {
+    pub fn targets(&self, model: &str, seed: u64) -> Vec<ModelTarget> {
         match self.model(model) {
             Some((_, known)) if known.has_targets() => targets::in_order(&self.models, known, seed),
             _ => Vec::new(),
@@ -323,11 +323,11 @@ impl Pool {
         configured.or_else(|| upstream.context_length(self.engine_name(model)))
     }
 
-    /// Returns the route on which requests for a model to this upstream are planned. `asked` is the client's name,
+    /// Returns the route on which requests for a model to this upstream are planned. `requested` is the client's name,
     /// which the request has and the answer gets.
-    pub fn route(&self, upstream: &Upstream, model: &str, asked: &str, options: Arc<Options>) -> Route {
+    pub fn route(&self, upstream: &Upstream, model: &str, requested: &str, options: Arc<Options>) -> Route {
         let name = self.engine_name(model);
-        let alias = Some(name).filter(|name| *name != asked);
+        let alias = Some(name).filter(|name| *name != requested);
         // With a single engine, an answer cannot come from another engine's model.
         let models = if self.is_single() { None } else { self.accepted_model_names(upstream, alias) };
         let route = upstream.route(name, options, self.max_event_bytes);
@@ -393,11 +393,11 @@ impl Pool {
         if let Some(found) = ring.and_then(|ring| self.choose_in_window(&ring, criteria, now)) {
             return Ok(found);
         }
-        self.choose_of(&self.asked_for(criteria.model, criteria.only), criteria, now)
+        self.choose_of(&self.upstreams_for(criteria.model, criteria.only), criteria, now)
     }
 
-    /// Returns the ring of the upstreams that are asked for a model; `None` in a small pool, which has no use for it.
-    fn ring(&self, model: &str, only: Option<usize>) -> Option<Arc<Ring>> {
+    /// Returns the ring of the upstreams that may serve a model; `None` in a small pool, which has no use for it.
+    fn ring(&self, model: &str, only: Option<usize>) -> Option<Arc<HashRing>> {
         if self.upstreams.len() <= WINDOW {
             return None;
         }
@@ -406,20 +406,20 @@ impl Pool {
         }
         Some(self.rings.of_model(self.state.lists(), model, || {
             let serving = self.serving(model).into_iter();
-            Ring::of(serving.map(|upstream| (upstream.config.name.as_str(), self.index_of(upstream))))
+            HashRing::of(serving.map(|upstream| (upstream.config.name.as_str(), self.index_of(upstream))))
         }))
     }
 
     /// Chooses among the candidates of a large pool; `None` if none of them can take the request now.
     fn choose_in_window(
         &self,
-        ring: &Ring,
+        ring: &HashRing,
         criteria: &SelectionCriteria<'_>,
         now: Instant,
     ) -> Option<ChosenUpstream> {
         let upstream = |place: usize| self.upstreams.get(place);
         let window: Vec<_> = match criteria.affinity_hash {
-            Some(conversation) => ring.behind(conversation).filter_map(upstream).collect(),
+            Some(conversation) => ring.after(conversation).filter_map(upstream).collect(),
             None => ring.anywhere(criteria.chance).filter_map(upstream).collect(),
         };
         // Upstreams that are ejected, or whose probes are late, are a last resort of the whole pool.
@@ -525,7 +525,7 @@ impl Pool {
         let found = |is_whole: bool, is_fit: &dyn Fn(&Upstream) -> bool| {
             targets.iter().find_map(|target| {
                 let mut fit = match is_whole {
-                    true => self.asked_for(&target.model, target.upstream),
+                    true => self.upstreams_for(&target.model, target.upstream),
                     false => self.candidates(&target.model, target.upstream, chance),
                 };
                 fit.retain(|upstream| is_fit(upstream));
@@ -543,34 +543,36 @@ impl Pool {
 
     /// Returns the model for which a request with this seed is sent at first: of those that the name stands for, the first
     /// one with an upstream that takes requests, else with any; the name itself if it stands for no others.
-    pub fn first_target(&self, model: &str, seed: u64) -> Target {
+    pub fn first_target(&self, model: &str, seed: u64) -> ModelTarget {
         let (targets, now) = (self.targets(model, seed), Instant::now());
         let found = |is_meant: &dyn Fn(&Upstream) -> bool| {
-            let is_found = |target: &&Target| self.asked(target).iter().any(|upstream| is_meant(upstream));
+            let is_found = |target: &&ModelTarget| {
+                self.target_upstreams(target).iter().any(|upstream| is_meant(upstream))
+            };
             targets.iter().find(is_found)
         };
         let first = found(&|upstream| takes_requests(upstream, now)).or_else(|| found(&|_| true));
         first
             .or_else(|| targets.first())
             .cloned()
-            .unwrap_or_else(|| Target { model: model.into(), upstream: None })
+            .unwrap_or_else(|| ModelTarget { model: model.into(), upstream: None })
     }
 
     /// Returns true if an upstream of the target takes requests, has fewer than `most` requests under way, and reports
     /// none that waits. True as well for a model that no upstream serves, since its request fails at once.
-    pub fn has_spare(&self, target: &Target, most: usize) -> bool {
-        let (asked, now) = (self.asked(target), Instant::now());
+    pub fn has_spare(&self, target: &ModelTarget, most: usize) -> bool {
+        let (upstreams, now) = (self.target_upstreams(target), Instant::now());
         let most = f64::from(i32::try_from(most).unwrap_or(i32::MAX));
         let is_spare = |upstream: &&Arc<Upstream>| {
             let waits = upstream.figures.busy().is_some_and(|busy| busy.waiting > 0);
             takes_requests(upstream, now) && !waits && upstream.load() < most
         };
-        asked.is_empty() || asked.iter().any(is_spare)
+        upstreams.is_empty() || upstreams.iter().any(is_spare)
     }
 
-    /// Returns the upstreams that are asked for a target.
-    fn asked(&self, target: &Target) -> Vec<&Arc<Upstream>> {
-        if self.is_single() { vec![&self.first] } else { self.asked_for(&target.model, target.upstream) }
+    /// Returns the upstreams that may serve a target.
+    fn target_upstreams(&self, target: &ModelTarget) -> Vec<&Arc<Upstream>> {
+        if self.is_single() { vec![&self.first] } else { self.upstreams_for(&target.model, target.upstream) }
     }
 
     /// Returns the same upstream again, with one more request counted on it.
@@ -591,8 +593,8 @@ impl Pool {
         }
     }
 
-    /// Returns the upstreams of the only entry that is asked for a model, else all that serve it.
-    fn asked_for(&self, model: &str, only: Option<usize>) -> Vec<&Arc<Upstream>> {
+    /// Returns the upstreams of the only entry that may serve a model, else all that serve it.
+    fn upstreams_for(&self, model: &str, only: Option<usize>) -> Vec<&Arc<Upstream>> {
         match only {
             Some(entry) => {
                 let places = self.entries.get(entry).cloned().unwrap_or_default();
@@ -602,11 +604,11 @@ impl Pool {
         }
     }
 
-    /// Returns the upstreams that are asked for a model; of a large pool those of a window, on which chance decides.
+    /// Returns the upstreams that may serve a model; of a large pool those of a window, on which chance decides.
     fn candidates(&self, model: &str, only: Option<usize>, chance: u64) -> Vec<&Arc<Upstream>> {
         match self.ring(model, only).filter(|ring| ring.is_large()) {
             Some(ring) => ring.anywhere(chance).filter_map(|place| self.upstreams.get(place)).collect(),
-            None => self.asked_for(model, only),
+            None => self.upstreams_for(model, only),
         }
     }
 
@@ -748,8 +750,8 @@ impl ChosenUpstream {
     }
 
     /// Reports the outcome of the request to the upstream's health tracking.
-    pub fn report(&mut self, outcome: Outcome) {
-        self.trial &= matches!(outcome, Outcome::Pushed { .. });
+    pub fn report(&mut self, outcome: AttemptOutcome) {
+        self.trial &= matches!(outcome, AttemptOutcome::Pushed { .. });
         self.upstream.record_outcome(outcome, Instant::now());
     }
 }
@@ -766,13 +768,13 @@ impl Drop for ChosenUpstream {
 #[cfg(test)]
 mod tests {
     use super::super::circuit_breaker::Availability;
-    use super::super::models::Model;
+    use super::super::models::ListedModel;
     use super::*;
     use crate::config::Overrides;
     use std::collections::BTreeSet;
     use std::sync::atomic::Ordering;
 
-    const PRESSURE: Outcome = Outcome::Pushed { status: 429, wait: Duration::from_secs(30) };
+    const PRESSURE: AttemptOutcome = AttemptOutcome::Pushed { status: 429, wait: Duration::from_secs(30) };
 
     fn config(text: &str) -> Config {
         Config::read(&format!("threads = 2\n{text}"), &[&Overrides::default()]).unwrap()
@@ -791,7 +793,7 @@ mod tests {
     }
 
     fn list(upstream: &Upstream, names: &[&str]) {
-        let model = |id: &&str| Model { id: (*id).to_owned(), ..Model::default() };
+        let model = |id: &&str| ListedModel { id: (*id).to_owned(), ..ListedModel::default() };
         upstream.listed(&names.iter().map(model).collect::<Vec<_>>());
     }
 
@@ -821,7 +823,7 @@ mod tests {
         }
     }
 
-    /// In a large pool, engines of other models may know the beginning of a prompt, and are not asked for this one.
+    /// In a large pool, engines of other models may know the beginning of a prompt, and get no request for this one.
     #[test]
     fn only_those_that_serve_the_model_are_chosen_by_prefix() {
         let lines = "[affinity]\nby = \"prefix\"\n";
@@ -859,7 +861,7 @@ mod tests {
     }
 
     fn fail(upstream: &Upstream, times: usize) {
-        (0..times).for_each(|_| upstream.record_outcome(Outcome::Bad, Instant::now()));
+        (0..times).for_each(|_| upstream.record_outcome(AttemptOutcome::Bad, Instant::now()));
     }
 
     fn ejected(upstream: &Upstream) -> bool {
@@ -1090,11 +1092,11 @@ mod tests {
         assert_eq!((chosen(&pool, "z"), chosen(&pool, "y").is_ok()), (Err(NoUpstream::Unknown), true));
     }
 
-    fn models_with_lengths(all: &[(&str, u64)]) -> Vec<Model> {
-        let model = |(id, length): &(&str, u64)| Model {
+    fn models_with_lengths(all: &[(&str, u64)]) -> Vec<ListedModel> {
+        let model = |(id, length): &(&str, u64)| ListedModel {
             id: (*id).to_owned(),
             context_length: Some(*length),
-            ..Model::default()
+            ..ListedModel::default()
         };
         all.iter().map(model).collect()
     }
@@ -1188,7 +1190,7 @@ mod tests {
         let soonest = if left(0) < left(1) { "e0" } else { "e1" };
         assert_eq!(name(&pool.choose(&SelectionCriteria { visited: &visited, ..criteria("m") })), soonest);
         pool.upstreams[2].record_outcome(PRESSURE, Instant::now());
-        let sooner = Outcome::Pushed { status: 503, wait: Duration::from_secs(20) };
+        let sooner = AttemptOutcome::Pushed { status: 503, wait: Duration::from_secs(20) };
         pool.upstreams[3].record_outcome(sooner, Instant::now());
         let Err(NoUpstream::Overloaded { status: 503, wait }) = chosen(&pool, "m") else {
             panic!("overloaded")
@@ -1206,7 +1208,9 @@ mod tests {
         let over = before + Duration::from_secs(25);
         let is = |availability| pool.upstreams[0].availability(over) == availability;
         assert!(is(Availability::Trial));
-        for (outcome, is_back) in [(None, false), (Some(Outcome::Refused), true), (Some(PRESSURE), false)] {
+        for (outcome, is_back) in
+            [(None, false), (Some(AttemptOutcome::Refused), true), (Some(PRESSURE), false)]
+        {
             let mut trial = ChosenUpstream::new(&pool.upstreams[0], true);
             assert!(is_back || matches!(pool.upstreams[0].availability(over), Availability::Ejected { .. }));
             if let Some(outcome) = outcome {
@@ -1215,7 +1219,7 @@ mod tests {
             drop(trial);
             match outcome {
                 None => assert!(is(Availability::Trial), "it showed nothing"),
-                Some(Outcome::Refused) => {
+                Some(AttemptOutcome::Refused) => {
                     assert!(matches!(pool.upstreams[0].availability(before), Availability::Good(_)));
                     fail(&pool.upstreams[0], 5);
                 }

@@ -38,7 +38,7 @@ impl PoolState {
         self.lists.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns a number that changes with every list. What was derived from lists before is out of date afterwards.
+    /// Returns a number that changes with every list. Values derived from earlier lists are out of date afterwards.
     pub(super) fn lists(&self) -> u64 {
         self.lists.load(Ordering::Acquire)
     }

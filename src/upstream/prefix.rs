@@ -31,9 +31,9 @@ pub fn blocks<'t>(seed: &str, texts: impl Iterator<Item = &'t str>) -> Vec<u64> 
     for text in texts {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
-            let (front, behind) = rest.split_at(rest.len().min(room));
+            let (front, after) = rest.split_at(rest.len().min(room));
             hasher.write(front);
-            (rest, room) = (behind, room - front.len());
+            (rest, room) = (after, room - front.len());
             if room == 0 {
                 found.push(hasher.finish());
                 if found.len() == BLOCKS {

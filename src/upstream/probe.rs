@@ -3,7 +3,7 @@
 //! Takes: an upstream. Gives: the replies of its routes, and whether it is up. Remembers: what this probe has learned
 //! about the engine.
 
-use super::models::{self, Model};
+use super::models::{self, ListedModel};
 use super::{DetectedEngine, Evidence, Hops, Outgoing, Upstream};
 use crate::engine::{self, Engine};
 use crate::error::{RetryClass, Side};
@@ -61,13 +61,13 @@ pub(super) struct Probe<'u> {
 
 /// Reply of a route.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct ProbeReply {
     pub(super) status: u16,
     /// Complete body; `None` if it exceeds the limit or broke off.
     pub(super) body: Option<BytesMut>,
 }
 
-impl Reply {
+impl ProbeReply {
     /// Returns the body of a reply with status 200.
     pub(super) fn good(&self) -> Option<&[u8]> {
         self.body.as_deref().filter(|_| self.status == 200)
@@ -80,7 +80,7 @@ impl<'u> Probe<'u> {
     }
 
     /// Asks the upstream for its list of models and, where it has one, for its health check. `path`: a route that is
-    /// asked in place of the engine's own; empty: none.
+    /// requested in place of the engine's own; empty: none.
     pub(super) async fn check(&mut self, path: &str) -> Result<(), ProbeFailure> {
         self.status = None;
         let listed = self.list().await;
@@ -119,7 +119,7 @@ impl<'u> Probe<'u> {
     }
 
     async fn list(&mut self) -> Result<(), ProbeFailure> {
-        let Reply { status, body } = self.get("/v1/models").await?;
+        let ProbeReply { status, body } = self.get("/v1/models").await?;
         let failure = match status {
             200..=299 => match body.map(|body| models::read(&body)) {
                 Some(Some(listed)) => {
@@ -144,7 +144,7 @@ impl<'u> Probe<'u> {
         Err(failure)
     }
 
-    fn note_list(&mut self, listed: &[Model]) {
+    fn note_list(&mut self, listed: &[ListedModel]) {
         self.owner = listed.iter().find_map(|model| engine::recognised(model.owner.as_deref()?));
         self.upstream.listed(listed);
         let configured = &self.upstream.config.models;
@@ -154,7 +154,7 @@ impl<'u> Probe<'u> {
     }
 
     /// Sends a GET for a route and returns the reply, whatever its status. Fails if no answer comes back.
-    pub(super) async fn get(&mut self, path: &str) -> Result<Reply, ProbeFailure> {
+    pub(super) async fn get(&mut self, path: &str) -> Result<ProbeReply, ProbeFailure> {
         let authorization = self.upstream.config.auth.own_key().map(Secret::value);
         let request = Outgoing {
             method: "GET",
@@ -185,6 +185,6 @@ impl<'u> Probe<'u> {
         probes.give_back(answer);
         let (upstream, bytes) = (&self.upstream.config.name, body.as_ref().map(BytesMut::len));
         tracing::debug!(upstream, path, status, bytes, server = self.server, "a probe has read a route");
-        Ok(Reply { status, body })
+        Ok(ProbeReply { status, body })
     }
 }

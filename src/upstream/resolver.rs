@@ -49,7 +49,7 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// Creates a resolver that asks the system.
+    /// Creates a resolver that queries the system.
     pub(super) fn from_system(upstream: &UpstreamConfig, timeouts: &Timeouts) -> Arc<Self> {
         Self::with_lookup(by_the_system, &upstream.name, (&upstream.host, upstream.port), *timeouts.dns)
     }
@@ -103,13 +103,13 @@ impl Resolver {
         loop {
             let told = self.updated.notified();
             self.refresh();
-            let asked = {
+            let since = {
                 let state = self.state();
                 if let Some(order) = state.order(Instant::now(), first) {
                     return Ok(order);
                 }
                 match (state.lookup_since, &state.failed) {
-                    (Some(asked), _) => asked,
+                    (Some(since), _) => since,
                     (None, failed) => {
                         let why =
                             failed.as_ref().map_or_else(|| ErrorKind::NotFound.into(), FailedLookup::error);
@@ -117,7 +117,7 @@ impl Resolver {
                     }
                 }
             };
-            if tokio::time::timeout_at(asked + self.timeout, told).await.is_err() {
+            if tokio::time::timeout_at(since + self.timeout, told).await.is_err() {
                 let why = io::Error::new(ErrorKind::TimedOut, "the name is not answered for");
                 return Err(Error::from(Fault::Timeout).with_class(RetryClass::Unsent).with_source(&why));
             }
@@ -183,15 +183,15 @@ impl Drop for PendingLookup {
     }
 }
 
-/// Looks the name up through the system, on a thread of its own: a lookup takes up to half a minute if no server
+/// Looks the name up through the system, on its own thread: a lookup takes up to half a minute if no server
 /// answers, and must not keep a runtime from shutting down.
-fn by_the_system(asked: PendingLookup) {
-    let ask = move || {
-        let found = (asked.by.host.as_str(), asked.by.port).to_socket_addrs();
-        asked.tell(found.map(Iterator::collect));
+fn by_the_system(lookup: PendingLookup) {
+    let resolve = move || {
+        let found = (lookup.by.host.as_str(), lookup.by.port).to_socket_addrs();
+        lookup.tell(found.map(Iterator::collect));
     };
-    // If no thread can be started, `asked` is dropped, which reports the failure.
-    let _ = std::thread::Builder::new().name("lookup".to_owned()).spawn(ask);
+    // If no thread can be started, `lookup` is dropped, which reports the failure.
+    let _ = std::thread::Builder::new().name("lookup".to_owned()).spawn(resolve);
 }
 
 /// Change to log after a lookup.
@@ -465,10 +465,10 @@ mod tests {
 
     #[tokio::test]
     async fn fault_u02_waiting_for_the_first_addresses_has_an_end() {
-        fn silent(asked: PendingLookup) {
+        fn silent(lookup: PendingLookup) {
             std::thread::spawn(move || {
                 std::thread::sleep(Duration::from_millis(400));
-                asked.tell(all([7]));
+                lookup.tell(all([7]));
             });
         }
         let addresses = Resolver::with_lookup(silent, "e", ("engine", 8000), Duration::from_millis(100));
@@ -489,11 +489,11 @@ mod tests {
     #[tokio::test]
     async fn fault_u02_many_requests_are_one_lookup() {
         static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
-        fn failing(asked: PendingLookup) {
+        fn failing(lookup: PendingLookup) {
             LOOKUPS.fetch_add(1, Ordering::SeqCst);
             std::thread::spawn(move || {
                 std::thread::sleep(Duration::from_millis(50));
-                drop(asked);
+                drop(lookup);
             });
         }
         let addresses = Resolver::with_lookup(failing, "e", ("engine", 8000), Duration::from_secs(2));

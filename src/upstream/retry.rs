@@ -33,7 +33,7 @@ impl RetryState {
 
     /// Returns true if two engines have broken off on this request: it may have killed them, and must not reach a
     /// third (faults U42).
-    pub fn is_poison(&self) -> bool {
+    pub fn has_two_resets(&self) -> bool {
         self.resets > 1
     }
 
@@ -170,10 +170,10 @@ mod tests {
         assert!((25..=250).contains(&pause.as_millis()), "{pause:?}");
         let pauses: Vec<_> = (0..200).map(|_| jitter().as_millis()).collect();
         assert!(pauses.iter().all(|pause| (25..=250).contains(pause)), "{pauses:?}");
-        assert!(!retries.is_poison());
+        assert!(!retries.has_two_resets());
         retries.visit(UpstreamId::new());
         assert_eq!(retries.next_pause(RetryClass::Reset, &Retry::default()), None);
-        assert!(retries.is_poison());
+        assert!(retries.has_two_resets());
     }
 
     #[test]

@@ -15,9 +15,9 @@ const MODELS: usize = 256;
 
 /// Upstreams that serve a model, in an order that depends on their names alone.
 #[derive(Debug)]
-pub(super) struct Ring(Box<[(u64, usize)]>);
+pub(super) struct HashRing(Box<[(u64, usize)]>);
 
-impl Ring {
+impl HashRing {
     /// Returns the ring of upstreams, each given as name and place.
     pub(super) fn of<'n>(upstreams: impl Iterator<Item = (&'n str, usize)>) -> Self {
         let mut all: Box<[_]> = upstreams.map(|(name, place)| (point(name), place)).collect();
@@ -35,9 +35,9 @@ impl Ring {
         self.0.len() > WINDOW
     }
 
-    /// Returns the places of the window behind the point of a conversation. It changes little when upstreams come and
+    /// Returns the places of the window after the point of a conversation. It changes little when upstreams come and
     /// go (consistent hashing).
-    pub(super) fn behind(&self, conversation: u64) -> impl Iterator<Item = usize> {
+    pub(super) fn after(&self, conversation: u64) -> impl Iterator<Item = usize> {
         self.window(self.0.partition_point(|(point, _)| *point < conversation))
     }
 
@@ -66,13 +66,18 @@ pub(super) struct Rings(RwLock<Derived>);
 struct Derived {
     /// Number of the lists that these were derived from.
     lists: u64,
-    rings: HashMap<Box<str>, Arc<Ring>>,
+    rings: HashMap<Box<str>, Arc<HashRing>>,
     names: Option<Arc<[Arc<str>]>>,
 }
 
 impl Rings {
     /// Returns the ring of a model, which `derive` makes if it is not known for the lists of this number.
-    pub(super) fn of_model(&self, lists: u64, model: &str, derive: impl FnOnce() -> Ring) -> Arc<Ring> {
+    pub(super) fn of_model(
+        &self,
+        lists: u64,
+        model: &str,
+        derive: impl FnOnce() -> HashRing,
+    ) -> Arc<HashRing> {
         let known = self.0.read();
         if let Some(ring) = known.rings.get(model).filter(|_| known.lists == lists) {
             return Arc::clone(ring);
@@ -118,8 +123,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn ring(names: &[String]) -> Ring {
-        Ring::of(names.iter().enumerate().map(|(place, name)| (name.as_str(), place)))
+    fn ring(names: &[String]) -> HashRing {
+        HashRing::of(names.iter().enumerate().map(|(place, name)| (name.as_str(), place)))
     }
 
     #[test]
@@ -129,7 +134,7 @@ mod tests {
             let ring = ring(&names[..size]);
             assert_eq!(ring.is_large(), size > WINDOW);
             for seed in [0, 1, u64::MAX / 2, u64::MAX] {
-                for window in [ring.behind(seed).collect::<BTreeSet<_>>(), ring.anywhere(seed).collect()] {
+                for window in [ring.after(seed).collect::<BTreeSet<_>>(), ring.anywhere(seed).collect()] {
                     assert_eq!(window.len(), expected, "{size}");
                 }
             }
@@ -152,7 +157,7 @@ mod tests {
         let (before, after) = (ring(&names[..1000]), ring(&names));
         let changed = (0..1000_u64).filter(|n| {
             let conversation = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            before.behind(conversation).ne(after.behind(conversation))
+            before.after(conversation).ne(after.after(conversation))
         });
         // 32 of 1,001 gaps on average.
         assert!(changed.count() < 100);

@@ -4,9 +4,9 @@
 //! `cargo test --lib upstream::simulation -- --nocapture` prints the figures of docs/scale.md.
 
 use super::health::Standing;
-use super::models::Model;
+use super::models::ListedModel;
 use super::pool::{ChosenUpstream, NoUpstream, Pool, SelectionCriteria};
-use super::{Outcome, Upstream, UpstreamId};
+use super::{AttemptOutcome, Upstream, UpstreamId};
 use crate::config::{Config, Overrides};
 use crate::telemetry::Metrics;
 use std::cmp::Reverse;
@@ -68,7 +68,7 @@ impl World {
         let text = format!("threads = 1\n{lines}\n{entries}");
         let config = Config::read(&text, &[&Overrides::default()]).unwrap();
         let pool = Pool::new(&config, &Metrics::default()).unwrap();
-        let model = [Model { id: "m".to_owned(), ..Model::default() }];
+        let model = [ListedModel { id: "m".to_owned(), ..ListedModel::default() }];
         pool.upstreams().iter().for_each(|upstream| upstream.listed(&model));
         Self {
             pool,
@@ -111,7 +111,7 @@ impl World {
         {
             self.ends.pop();
             if let Some(over) = self.running.remove(&id) {
-                over.upstream().record_outcome(Outcome::Good, self.start + end);
+                over.upstream().record_outcome(AttemptOutcome::Good, self.start + end);
             }
         }
         let chosen = self.choose(conversation, prompt).unwrap();

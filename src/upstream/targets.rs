@@ -1,6 +1,6 @@
 //! Targets of a model: the models that a name of the configuration stands for, in the order in which they are tried.
 //!
-//! Takes: the entries `[[model]]`, and a seed. Gives: a list without repetitions. Never: asks which upstreams are well.
+//! Takes: the entries `[[model]]`, and a seed. Gives: a list without repetitions. Never: checks which upstreams are well.
 
 use crate::config::{ModelConfig, TargetConfig};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 /// Model that may answer a request, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// Name of the model, as clients may ask for it.
+pub struct ModelTarget {
+    /// Name of the model, as clients may request it.
     pub model: Arc<str>,
-    /// Index of the only entry `[[upstream]]` whose upstreams are asked; `None`: each one that serves the model.
+    /// Index of the only entry `[[upstream]]` whose upstreams are used; `None`: each one that serves the model.
     pub upstream: Option<usize>,
 }
 
 /// Returns the targets of an entry: one of `to`, which the weights and the seed choose, then the others of `to`, then
 /// the fallbacks. An entry among them brings its own. The configuration has no circles.
-pub(super) fn in_order(models: &[ModelConfig], entry: &ModelConfig, seed: u64) -> Vec<Target> {
+pub(super) fn in_order(models: &[ModelConfig], entry: &ModelConfig, seed: u64) -> Vec<ModelTarget> {
     let mut found = Vec::new();
     add_entry(models, entry, None, seed, &mut found);
     found
@@ -28,7 +28,7 @@ fn add_entry(
     entry: &ModelConfig,
     upstream: Option<usize>,
     seed: u64,
-    found: &mut Vec<Target>,
+    found: &mut Vec<ModelTarget>,
 ) {
     if entry.to.is_empty() {
         push(found, &entry.name, upstream);
@@ -41,9 +41,9 @@ fn add_entry(
     }
 }
 
-fn push(found: &mut Vec<Target>, model: &str, upstream: Option<usize>) {
+fn push(found: &mut Vec<ModelTarget>, model: &str, upstream: Option<usize>) {
     if !found.iter().any(|known| *known.model == *model && known.upstream == upstream) {
-        found.push(Target { model: model.into(), upstream });
+        found.push(ModelTarget { model: model.into(), upstream });
     }
 }
 

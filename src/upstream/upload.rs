@@ -201,13 +201,13 @@ impl Sending {
 }
 
 /// State of a body that is being sent over HTTP/2.
-pub(super) struct Streaming {
+pub(super) struct UploadState {
     stream: SendStream<Bytes>,
     piece: Bytes,
     upload: Upload,
 }
 
-impl Streaming {
+impl UploadState {
     /// Starts with the part of the body that is in memory.
     pub(super) fn new(stream: SendStream<Bytes>, body: Bytes, upload: Upload) -> Self {
         Self { stream, piece: body, upload }
@@ -251,7 +251,7 @@ impl Streaming {
     }
 }
 
-impl fmt::Debug for Streaming {
+impl fmt::Debug for UploadState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Streaming").field("upload", &self.upload).finish_non_exhaustive()
     }

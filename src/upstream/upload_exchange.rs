@@ -53,21 +53,21 @@ mod tests {
     use tokio::io::AsyncWriteExt;
     use tokio::net::{TcpListener, TcpStream};
 
-    /// Source of no bytes, which counts how often it is asked for some. It ends at once or never.
+    /// Source of no bytes, which counts how often it is polled. It ends at once or never.
     struct Nothing {
-        asked: Arc<AtomicUsize>,
+        polls: Arc<AtomicUsize>,
         ends: bool,
     }
 
     impl Source for Nothing {
         fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.polls.fetch_add(1, Ordering::Relaxed);
             if self.ends { Poll::Ready(None) } else { Poll::Pending }
         }
     }
 
     /// Sends a request to an engine that has answered with this status already. Reads its answer, and returns how often
-    /// the rest of the request was asked for meanwhile and whether the connection may serve again.
+    /// the rest of the request was polled meanwhile and whether the connection may serve again.
     async fn early(status: u16, ends: bool) -> (usize, bool) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to = listener.local_addr().unwrap();
@@ -75,20 +75,20 @@ mod tests {
         let (mut engine, _) = listener.accept().await.unwrap();
         let head = format!("HTTP/1.1 {status} X\r\ncontent-length: 2\r\n\r\n");
         engine.write_all(head.as_bytes()).await.unwrap();
-        let asked = Arc::new(AtomicUsize::new(0));
-        let upload = Upload::new(Nothing { asked: Arc::clone(&asked), ends }, None);
+        let polls = Arc::new(AtomicUsize::new(0));
+        let upload = Upload::new(Nothing { polls: Arc::clone(&polls), ends }, None);
         let mut answer = exchange(connection, b"HEAD ", Bytes::new(), &upload).await.unwrap();
-        let before = asked.load(Ordering::Relaxed);
+        let before = polls.load(Ordering::Relaxed);
         engine.write_all(b"ab").await.unwrap();
         assert_eq!(answer.collect(100).await.unwrap(), "ab");
-        (asked.load(Ordering::Relaxed) - before, answer.into_connection().is_some())
+        (polls.load(Ordering::Relaxed) - before, answer.into_connection().is_some())
     }
 
     #[tokio::test]
     async fn the_rest_of_a_body_goes_to_an_engine_that_accepts_the_request() {
         for (status, is_sent) in [(200, true), (399, true), (400, false), (413, false)] {
-            let (asked, is_kept) = early(status, false).await;
-            assert_eq!(asked > 0, is_sent, "{status}");
+            let (polls, is_kept) = early(status, false).await;
+            assert_eq!(polls > 0, is_sent, "{status}");
             assert!(!is_kept, "{status}: the request was not sent to its end");
         }
         assert_eq!(early(200, true).await, (0, true), "the request was sent to its end before");

@@ -54,7 +54,7 @@ impl Extensions {
             ("prompt_logprobs", self.prompt_logprobs),
             (PROMPT_TOKEN_IDS, self.token_ids),
         ];
-        all.into_iter().filter(|(_, asked)| *asked).map(|(key, _)| key)
+        all.into_iter().filter(|(_, is_requested)| *is_requested).map(|(key, _)| key)
     }
 }
 
@@ -72,7 +72,7 @@ pub struct Shape {
     pub model: String,
     /// Number of choices that the client requested (`n`).
     pub choices: u32,
-    /// Index of the only choice, if the other choices come from requests of their own; else 0.
+    /// Index of the only choice, if the other choices come from separate requests; else 0.
     pub choice: u32,
     /// True if the client gets a usage frame at the end of a stream.
     pub include_usage: bool,

@@ -6,7 +6,7 @@ use crate::json::Text;
 /// followed by a second one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arguments {
-    stage: JsonState,
+    stage: ArgumentState,
     /// Objects and arrays that are open, outermost first.
     open: Vec<Nest>,
     /// True if a second value began after the first was complete.
@@ -22,7 +22,7 @@ enum Nest {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum JsonState {
+enum ArgumentState {
     /// Before a value, at the start or after a colon or comma.
     #[default]
     Value,
@@ -42,7 +42,7 @@ enum JsonState {
     Escape(bool),
     /// Inside `\u`: whether the string is a key, and the number of digits missing.
     Unicode(bool, u8),
-    Number(Number),
+    Number(ArgumentNumber),
     /// Remaining bytes of `true`, `false` or `null`.
     Word(&'static [u8]),
     /// End: one complete object or array, which no further byte can extend.
@@ -54,7 +54,7 @@ enum JsonState {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Number {
+enum ArgumentNumber {
     Minus,
     Zero,
     Digits,
@@ -65,7 +65,7 @@ enum Number {
     Exponent,
 }
 
-impl Number {
+impl ArgumentNumber {
     /// Returns true if the digits so far are a complete number.
     fn is_whole(self) -> bool {
         matches!(self, Self::Zero | Self::Digits | Self::Fraction | Self::Exponent)
@@ -95,7 +95,7 @@ impl Arguments {
     pub(super) fn read(&mut self, piece: &Text<'_>) -> Option<usize> {
         let (mut at, mut end) = (0, 0);
         piece.each_ascii(|byte| {
-            if self.stage != JsonState::Complete {
+            if self.stage != ArgumentState::Complete {
                 self.step(byte);
                 end = at + 1;
             } else if !self.has_second && !self.has_trailing_text && !is_space(byte) {
@@ -120,30 +120,31 @@ impl Arguments {
     /// Returns true if the text so far is one complete JSON value, followed by nothing but white space.
     pub(super) fn is_complete(&self) -> bool {
         match self.stage {
-            JsonState::Complete | JsonState::Scalar => !self.has_trailing_text && !self.has_second,
-            JsonState::Number(number) => self.open.is_empty() && number.is_whole(),
+            ArgumentState::Complete | ArgumentState::Scalar => !self.has_trailing_text && !self.has_second,
+            ArgumentState::Number(number) => self.open.is_empty() && number.is_whole(),
             _ => false,
         }
     }
 
     /// Returns true if the first value is a complete object or array, which no further byte can extend.
     pub(super) fn is_closed(&self) -> bool {
-        self.stage == JsonState::Complete
+        self.stage == ArgumentState::Complete
     }
 
     /// Returns true if the text cannot become valid JSON any more.
     pub(super) fn is_broken(&self) -> bool {
-        self.stage == JsonState::Broken || self.has_trailing_text
+        self.stage == ArgumentState::Broken || self.has_trailing_text
     }
 
     /// Returns true if there is nothing but white space.
     pub(super) fn is_absent(&self) -> bool {
-        self.stage == JsonState::Value && self.open.is_empty()
+        self.stage == ArgumentState::Value && self.open.is_empty()
     }
 
     /// Returns true if a value has begun that more text could complete.
     pub(super) fn is_open(&self) -> bool {
-        let has_ended = matches!(self.stage, JsonState::Complete | JsonState::Scalar | JsonState::Broken);
+        let has_ended =
+            matches!(self.stage, ArgumentState::Complete | ArgumentState::Scalar | ArgumentState::Broken);
         !has_ended && !self.is_absent() && !self.is_complete()
     }
 
@@ -154,84 +155,84 @@ impl Arguments {
 
     fn step(&mut self, byte: u8) {
         self.stage = match (self.stage, byte) {
-            (JsonState::String(key), b'"') if key => JsonState::Colon,
-            (JsonState::String(_), b'"') => self.after_value(JsonState::Scalar),
-            (JsonState::String(key), b'\\') => JsonState::Escape(key),
-            (JsonState::String(key), 0x20..) => JsonState::String(key),
-            (JsonState::Escape(key), b'u') => JsonState::Unicode(key, 4),
-            (JsonState::Escape(key), b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                JsonState::String(key)
+            (ArgumentState::String(key), b'"') if key => ArgumentState::Colon,
+            (ArgumentState::String(_), b'"') => self.after_value(ArgumentState::Scalar),
+            (ArgumentState::String(key), b'\\') => ArgumentState::Escape(key),
+            (ArgumentState::String(key), 0x20..) => ArgumentState::String(key),
+            (ArgumentState::Escape(key), b'u') => ArgumentState::Unicode(key, 4),
+            (ArgumentState::Escape(key), b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                ArgumentState::String(key)
             }
-            (JsonState::Unicode(key, left), byte) if byte.is_ascii_hexdigit() => match left {
-                1 => JsonState::String(key),
-                left => JsonState::Unicode(key, left - 1),
+            (ArgumentState::Unicode(key, left), byte) if byte.is_ascii_hexdigit() => match left {
+                1 => ArgumentState::String(key),
+                left => ArgumentState::Unicode(key, left - 1),
             },
-            (JsonState::Word([next, rest @ ..]), byte) if *next == byte => match rest {
-                [] => self.after_value(JsonState::Scalar),
-                rest => JsonState::Word(rest),
+            (ArgumentState::Word([next, rest @ ..]), byte) if *next == byte => match rest {
+                [] => self.after_value(ArgumentState::Scalar),
+                rest => ArgumentState::Word(rest),
             },
-            (JsonState::Number(number), byte) => match number.step(byte) {
-                Some(number) => JsonState::Number(number),
-                None if number.is_whole() && self.open.is_empty() && is_space(byte) => JsonState::Scalar,
+            (ArgumentState::Number(number), byte) => match number.step(byte) {
+                Some(number) => ArgumentState::Number(number),
+                None if number.is_whole() && self.open.is_empty() && is_space(byte) => ArgumentState::Scalar,
                 None if number.is_whole() && !self.open.is_empty() => {
-                    self.stage = JsonState::Next;
+                    self.stage = ArgumentState::Next;
                     return self.step(byte);
                 }
-                None => JsonState::Broken,
+                None => ArgumentState::Broken,
             },
             (
-                JsonState::String(_)
-                | JsonState::Escape(_)
-                | JsonState::Unicode(..)
-                | JsonState::Word(_)
-                | JsonState::Broken,
+                ArgumentState::String(_)
+                | ArgumentState::Escape(_)
+                | ArgumentState::Unicode(..)
+                | ArgumentState::Word(_)
+                | ArgumentState::Broken,
                 _,
-            ) => JsonState::Broken,
+            ) => ArgumentState::Broken,
             (stage, byte) if is_space(byte) => stage,
-            (JsonState::Value | JsonState::FirstElement, byte) if byte != b']' => self.begin(byte),
-            (JsonState::FirstElement, _) => self.close(Nest::Array),
-            (JsonState::FirstKey | JsonState::Key, b'"') => JsonState::String(true),
-            (JsonState::Colon, b':') => JsonState::Value,
-            (JsonState::Next, b',') => match self.open.last() {
-                Some(Nest::Object) => JsonState::Key,
-                _ => JsonState::Value,
+            (ArgumentState::Value | ArgumentState::FirstElement, byte) if byte != b']' => self.begin(byte),
+            (ArgumentState::FirstElement, _) => self.close(Nest::Array),
+            (ArgumentState::FirstKey | ArgumentState::Key, b'"') => ArgumentState::String(true),
+            (ArgumentState::Colon, b':') => ArgumentState::Value,
+            (ArgumentState::Next, b',') => match self.open.last() {
+                Some(Nest::Object) => ArgumentState::Key,
+                _ => ArgumentState::Value,
             },
-            (JsonState::FirstKey | JsonState::Next, b'}') => self.close(Nest::Object),
-            (JsonState::Next, b']') => self.close(Nest::Array),
-            _ => JsonState::Broken,
+            (ArgumentState::FirstKey | ArgumentState::Next, b'}') => self.close(Nest::Object),
+            (ArgumentState::Next, b']') => self.close(Nest::Array),
+            _ => ArgumentState::Broken,
         };
     }
 
-    fn begin(&mut self, byte: u8) -> JsonState {
+    fn begin(&mut self, byte: u8) -> ArgumentState {
         match byte {
             b'{' => {
                 self.open.push(Nest::Object);
-                JsonState::FirstKey
+                ArgumentState::FirstKey
             }
             b'[' => {
                 self.open.push(Nest::Array);
-                JsonState::FirstElement
+                ArgumentState::FirstElement
             }
-            b'"' => JsonState::String(false),
-            b'-' => JsonState::Number(Number::Minus),
-            b'0' => JsonState::Number(Number::Zero),
-            b'1'..=b'9' => JsonState::Number(Number::Digits),
-            b't' => JsonState::Word(b"rue"),
-            b'f' => JsonState::Word(b"alse"),
-            b'n' => JsonState::Word(b"ull"),
-            _ => JsonState::Broken,
+            b'"' => ArgumentState::String(false),
+            b'-' => ArgumentState::Number(ArgumentNumber::Minus),
+            b'0' => ArgumentState::Number(ArgumentNumber::Zero),
+            b'1'..=b'9' => ArgumentState::Number(ArgumentNumber::Digits),
+            b't' => ArgumentState::Word(b"rue"),
+            b'f' => ArgumentState::Word(b"alse"),
+            b'n' => ArgumentState::Word(b"ull"),
+            _ => ArgumentState::Broken,
         }
     }
 
-    fn close(&mut self, nest: Nest) -> JsonState {
+    fn close(&mut self, nest: Nest) -> ArgumentState {
         match self.open.pop() {
-            Some(open) if open == nest => self.after_value(JsonState::Complete),
-            _ => JsonState::Broken,
+            Some(open) if open == nest => self.after_value(ArgumentState::Complete),
+            _ => ArgumentState::Broken,
         }
     }
 
-    fn after_value(&self, alone: JsonState) -> JsonState {
-        if self.open.is_empty() { alone } else { JsonState::Next }
+    fn after_value(&self, alone: ArgumentState) -> ArgumentState {
+        if self.open.is_empty() { alone } else { ArgumentState::Next }
     }
 }
 
@@ -290,7 +291,7 @@ mod tests {
         }
         assert!(texts.len() > 60_000);
         for text in &texts {
-            // One complete value may have the beginning of another one behind it.
+            // One complete value may have the beginning of another one after it.
             let arguments = read(text);
             assert_eq!(arguments.is_complete(), is_json(text), "{text}");
             assert!(!(arguments.is_broken() && is_json(text)), "{text}");

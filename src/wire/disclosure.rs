@@ -20,7 +20,7 @@ const HIDDEN_KEY: &str = "[…]";
 /// Shortest key that is removed, in bytes. Shorter ones are words that may occur anywhere.
 const LEAST_KEY: usize = 8;
 
-/// Sentence behind the class of a failure if the engine's text is hidden; the request id follows it.
+/// Sentence after the class of a failure if the engine's text is hidden; the request id follows it.
 const LOG_HINT: &str = " The engine's own message is in the log, under request id ";
 
 /// Line after the engine's text if a stack trace is cut off; the request id follows it.
@@ -49,61 +49,59 @@ const POINTERS: [&str; 9] = [
 /// Endings of names that only a private network resolves, Kubernetes' own among them.
 const PRIVATE_SUFFIXES: [&str; 6] = [".local", ".internal", ".svc", ".lan", ".localdomain", ".home.arpa"];
 
-impl Failure {
-    /// Returns the failure with as much of the engine's text as `policy` permits. `model`: the client's name for the
-    /// model, which is never hidden; `request_id`: named in the message if the text is hidden.
-    #[must_use]
-    pub fn disclosed(mut self, policy: EngineErrors, model: &str, request_id: &str) -> Self {
-        if self.engine.is_some() && policy.resolved(false) != EngineErrors::Pass {
-            self.hide_labels(model);
-        }
-        let Some(engine) = self.engine.as_ref().filter(|engine| engine.is_message) else { return self };
-        if is_canonical(&engine.text) {
-            return self;
-        }
-        let told = before_trace(&self.message);
-        let shows_text = match policy.resolved(false) {
-            EngineErrors::Pass => return self,
-            EngineErrors::Redact => true,
-            EngineErrors::Redact4xx => self.status < 500,
-            EngineErrors::Auto | EngineErrors::Mask => false,
-        };
-        let message = match shows_text && !told.is_empty() {
-            true if told.len() == self.message.len() => without_host(told, model),
-            true => format!("{}{TRACE_HINT}{request_id}.", without_host(told, model)),
-            false => format!("{}{LOG_HINT}{request_id}.", self.fault.message()),
-        };
-        self.with_message(message)
+/// Returns the failure with as much of the engine's text as `policy` permits. `model`: the client's name for the
+/// model, which is never hidden; `request_id`: named in the message if the text is hidden.
+#[must_use]
+pub fn disclosed(mut failure: Failure, policy: EngineErrors, model: &str, request_id: &str) -> Failure {
+    if failure.engine.is_some() && policy.resolved(false) != EngineErrors::Pass {
+        hide_labels(&mut failure, model);
     }
+    let Some(engine) = failure.engine.as_ref().filter(|engine| engine.is_message) else { return failure };
+    if is_canonical(&engine.text) {
+        return failure;
+    }
+    let told = before_trace(&failure.message);
+    let shows_text = match policy.resolved(false) {
+        EngineErrors::Pass => return failure,
+        EngineErrors::Redact => true,
+        EngineErrors::Redact4xx => failure.status < 500,
+        EngineErrors::Auto | EngineErrors::Mask => false,
+    };
+    let message = match shows_text && !told.is_empty() {
+        true if told.len() == failure.message.len() => without_host(told, model),
+        true => format!("{}{TRACE_HINT}{request_id}.", without_host(told, model)),
+        false => format!("{}{LOG_HINT}{request_id}.", failure.fault.message()),
+    };
+    failure.with_message(message)
+}
 
-    /// Returns the failure without the key in a header's value, wherever the engine repeats it.
-    #[must_use]
-    pub fn without_key(mut self, header: &[u8]) -> Self {
-        let words = [&mut self.message, &mut self.kind].into_iter().chain(&mut self.code);
-        for word in words {
-            *word = without_key(word, header).into();
-        }
-        let report = self.engine.as_mut().map(|engine| &mut engine.text);
-        let limits = self.limits.iter_mut().map(|(_, value)| value);
-        for text in self.param.iter_mut().chain(report).chain(limits) {
-            *text = without_key(text, header);
-        }
-        self
+/// Returns the failure without the key in a header's value, wherever the engine repeats it.
+#[must_use]
+pub fn hide_key(mut failure: Failure, header: &[u8]) -> Failure {
+    let words = [&mut failure.message, &mut failure.kind].into_iter().chain(&mut failure.code);
+    for word in words {
+        *word = without_key(word, header).into();
     }
+    let report = failure.engine.as_mut().map(|engine| &mut engine.text);
+    let limits = failure.limits.iter_mut().map(|(_, value)| value);
+    for text in failure.param.iter_mut().chain(report).chain(limits) {
+        *text = without_key(text, header);
+    }
+    failure
+}
 
-    /// Hides the engine's words beside the message where they reveal its host: they are names, and useless in part.
-    fn hide_labels(&mut self, model: &str) {
-        let is_safe = |text: &str| without_host(text, model) == text;
-        let (_, kind, code, _) = self.fault.row();
-        self.param = self.param.take().filter(|param| is_safe(param));
-        if !is_safe(&self.kind) {
-            self.kind = kind.into();
-        }
-        if !self.code.as_deref().is_none_or(is_safe) {
-            self.code = code.map(Into::into);
-        }
-        self.limits.retain(|(_, json)| is_safe(json));
+/// Hides the engine's words beside the message where they reveal its host: they are names, and useless in part.
+fn hide_labels(failure: &mut Failure, model: &str) {
+    let is_safe = |text: &str| without_host(text, model) == text;
+    let (_, kind, code, _) = failure.fault.row();
+    failure.param = failure.param.take().filter(|param| is_safe(param));
+    if !is_safe(&failure.kind) {
+        failure.kind = kind.into();
     }
+    if !failure.code.as_deref().is_none_or(is_safe) {
+        failure.code = code.map(Into::into);
+    }
+    failure.limits.retain(|(_, json)| is_safe(json));
 }
 
 /// Returns the text before a stack trace; all of it if there is none. SGLang appends a line of its source to each
@@ -138,7 +136,7 @@ fn without_host(text: &str, model: &str) -> String {
     let mut after_windows_path = false;
     while !rest.is_empty() {
         let end = rest.find(is_delimiter).unwrap_or(rest.len());
-        let (word, behind) = rest.split_at(end);
+        let (word, after) = rest.split_at(end);
         let plain = word.trim_end_matches(['.', ':', '!', '?']);
         let reveals =
             reveals_host(plain) || before.reveals(plain) || after_windows_path && plain.contains('\\');
@@ -152,8 +150,8 @@ fn without_host(text: &str, model: &str) -> String {
         } else {
             out.push_str(word);
         }
-        let delimiter = behind.chars().next().map_or(0, char::len_utf8);
-        let (delimiter, next) = behind.split_at(delimiter);
+        let delimiter = after.chars().next().map_or(0, char::len_utf8);
+        let (delimiter, next) = after.split_at(delimiter);
         out.push_str(delimiter);
         rest = next;
     }
@@ -338,7 +336,7 @@ mod tests {
     fn told(status: u16, message: &str, policy: EngineErrors) -> String {
         let body = format!("{{\"error\":{{\"message\":{message:?}}}}}");
         let failure = Failure::of_answer(status, body.as_bytes(), false);
-        failure.disclosed(policy, "/models/qwen3", "req_1").message.into_owned()
+        disclosed(failure, policy, "/models/qwen3", "req_1").message.into_owned()
     }
 
     #[test]
@@ -445,7 +443,7 @@ mod tests {
         assert_eq!(told(502, incomplete, Auto), incomplete);
         // samewire's own messages stay, because they contain no text of the engine.
         let failure = Failure::of_answer(502, b"<html>nginx at 10.0.0.7", false);
-        assert_eq!(failure.clone().disclosed(Mask, "", "req_1").message, failure.message);
+        assert_eq!(disclosed(failure.clone(), Mask, "", "req_1").message, failure.message);
         assert_eq!(failure.engine.unwrap().text, "<html>nginx at 10.0.0.7");
     }
 }

@@ -9,7 +9,7 @@ use bytes::{BufMut, BytesMut};
 
 object! {
     struct EmbeddingsBody<'a> {
-        data: Vec<Entry<'a>> = "data",
+        data: Vec<EmbeddingEntry<'a>> = "data",
         model: Text<'a> = "model",
         usage: EmbeddingsUsage<'a> = "usage",
         error: Raw<'a> = "error",
@@ -18,7 +18,7 @@ object! {
 }
 
 object! {
-    struct Entry<'a> {
+    struct EmbeddingEntry<'a> {
         index: Raw<'a> = "index",
         embedding: Raw<'a> = "embedding",
     }

@@ -17,9 +17,9 @@
 use super::fault::Failure;
 use crate::json::{Extras, Raw, Text};
 
-/// Key of the token ids of a choice's text, among the riders of a delta.
+/// Key of the token ids of a choice's text, among the extras of a delta.
 pub(crate) const TOKEN_IDS: &str = "token_ids";
-/// Key of the token ids of the prompt, among the riders of a chunk.
+/// Key of the token ids of the prompt, among the extras of a chunk.
 pub(crate) const PROMPT_TOKEN_IDS: &str = "prompt_token_ids";
 /// Keys of a Responses object that `enable_response_messages` asks for: what the model has read, and what it wrote.
 pub(crate) const RESPONSE_MESSAGES: [&str; 2] = ["input_messages", "output_messages"];
@@ -40,16 +40,16 @@ pub enum Event<'a> {
         /// The change itself, such as a piece of text.
         delta: Delta<'a>,
         /// Data attached to the change, such as logprobs.
-        riders: Riders<'a>,
+        extras: FrameExtras<'a>,
     },
     /// Token counts of the answer so far; later ones replace earlier ones.
     Usage {
         /// The token counts, as far as the engine gives them.
         usage: Usage,
-        /// True if the counts came on a chunk of their own (`choices: []`).
+        /// True if the counts came on their own chunk (`choices: []`).
         alone: bool,
         /// Data attached to the chunk, such as unknown fields.
-        riders: Riders<'a>,
+        extras: FrameExtras<'a>,
     },
     /// Item of the engine that samewire does not model (Responses); it is passed through.
     Foreign {
@@ -114,7 +114,7 @@ pub enum Delta<'a> {
         /// True if it belongs to the last reasoning item instead, whatever followed that item.
         late: bool,
     },
-    /// Piece of answer text, never empty behind the normaliser.
+    /// Piece of answer text, never empty after the normaliser.
     Content(Text<'a>),
     /// Annotation of the current answer text, such as a citation (Responses).
     Annotation(Raw<'a>),
@@ -168,7 +168,7 @@ pub enum Delta<'a> {
     },
     /// End of the choice, with its finish reason.
     Finish(Finish<'a>),
-    /// Empty change: the event only carries riders.
+    /// Empty change: the event only carries extras.
     Bare,
 }
 
@@ -210,7 +210,7 @@ pub struct ToolEntry<'a> {
     pub args: Option<Text<'a>>,
     /// Kind of the tool, function or custom.
     pub kind: ToolKind,
-    /// True if the entry is a complete call of its own.
+    /// True if the entry is a complete, separate call.
     pub whole: bool,
 }
 
@@ -251,10 +251,10 @@ impl Reason {
     }
 }
 
-/// Riders: data attached to a delta, such as logprobs and unknown fields. The first frame made from the chunk
+/// Extras of a frame: data attached to a delta, such as logprobs and unknown fields. The first frame made from the chunk
 /// carries them (1.6, 2.2).
 #[derive(Debug, Default)]
-pub struct Riders<'a> {
+pub struct FrameExtras<'a> {
     /// Logprobs of the chunk, if the client requested them.
     pub logprobs: Option<Logprobs<'a>>,
     /// Usage that stays on the frames (option `continuous_usage`).
@@ -277,23 +277,23 @@ pub struct Riders<'a> {
     pub tokens_read: bool,
 }
 
-impl Riders<'_> {
+impl FrameExtras<'_> {
     /// Returns true if there are no logprobs, extensions or unknown fields; usage does not count.
     pub fn is_empty(&self) -> bool {
         let has_extensions = !self.chunk_extensions.is_empty() || !self.choice_extensions.is_empty();
-        self.logprobs.is_none() && !has_extensions && !self.has_extras()
+        self.logprobs.is_none() && !has_extensions && !self.has_unknown()
     }
 
     /// Returns true if there are unknown fields of the chunk, the choice or the delta, for `x_upstream`.
-    pub fn has_extras(&self) -> bool {
-        self.has_choice_extras() || self.has_chunk_extras()
+    pub fn has_unknown(&self) -> bool {
+        self.has_unknown_of_choice() || self.has_unknown_of_chunk()
     }
 
-    pub(crate) fn has_choice_extras(&self) -> bool {
+    pub(crate) fn has_unknown_of_choice(&self) -> bool {
         self.choice_upstream.is_some() || !self.choice.is_empty() || !self.delta.is_empty()
     }
 
-    pub(crate) fn has_chunk_extras(&self) -> bool {
+    pub(crate) fn has_unknown_of_chunk(&self) -> bool {
         self.chunk_upstream.is_some() || !self.chunk.is_empty()
     }
 }
@@ -382,7 +382,7 @@ impl Usage {
         }
     }
 
-    /// Returns the sum of two usages of consecutive requests, each of which processed a prompt of its own.
+    /// Returns the sum of two usages of consecutive requests, each of which processed its own prompt.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self {
@@ -429,39 +429,42 @@ mod tests {
     }
 
     #[test]
-    fn riders_are_told_apart() {
+    fn extras_are_told_apart() {
         let field = || {
             let mut extras = Extras::default();
             extras.keep("x".into(), Raw::NULL);
             extras
         };
-        let none = Riders::default;
-        // Whether there are any riders, fields of any level, of the choice, and of the chunk.
-        for (riders, expected) in [
+        let none = FrameExtras::default;
+        // Whether there are any extras, fields of any level, of the choice, and of the chunk.
+        for (extras, expected) in [
             (none(), [false; 4]),
             (
-                Riders {
+                FrameExtras {
                     usage: Some(Box::new(ChunkUsage { usage: Usage::default(), last: true })),
                     ..none()
                 },
                 [false; 4],
             ),
-            (Riders { logprobs: Some(Logprobs::Legacy([None; 4])), ..none() }, [true, false, false, false]),
-            (Riders { chunk_extensions: field(), ..none() }, [true, false, false, false]),
-            (Riders { choice_extensions: field(), ..none() }, [true, false, false, false]),
-            (Riders { chunk: field(), ..none() }, [true, true, false, true]),
-            (Riders { chunk_upstream: Some(Raw::NULL), ..none() }, [true, true, false, true]),
-            (Riders { choice: field(), ..none() }, [true, true, true, false]),
-            (Riders { delta: field(), ..none() }, [true, true, true, false]),
-            (Riders { choice_upstream: Some(Raw::NULL), ..none() }, [true, true, true, false]),
+            (
+                FrameExtras { logprobs: Some(Logprobs::Legacy([None; 4])), ..none() },
+                [true, false, false, false],
+            ),
+            (FrameExtras { chunk_extensions: field(), ..none() }, [true, false, false, false]),
+            (FrameExtras { choice_extensions: field(), ..none() }, [true, false, false, false]),
+            (FrameExtras { chunk: field(), ..none() }, [true, true, false, true]),
+            (FrameExtras { chunk_upstream: Some(Raw::NULL), ..none() }, [true, true, false, true]),
+            (FrameExtras { choice: field(), ..none() }, [true, true, true, false]),
+            (FrameExtras { delta: field(), ..none() }, [true, true, true, false]),
+            (FrameExtras { choice_upstream: Some(Raw::NULL), ..none() }, [true, true, true, false]),
         ] {
             let found = [
-                !riders.is_empty(),
-                riders.has_extras(),
-                riders.has_choice_extras(),
-                riders.has_chunk_extras(),
+                !extras.is_empty(),
+                extras.has_unknown(),
+                extras.has_unknown_of_choice(),
+                extras.has_unknown_of_chunk(),
             ];
-            assert_eq!(found, expected, "{riders:?}");
+            assert_eq!(found, expected, "{extras:?}");
         }
     }
 }

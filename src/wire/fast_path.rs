@@ -13,11 +13,12 @@ use super::encode::Encode;
 use super::event::Delta;
 use super::normalise::EncoderOutput;
 use super::parse::TextRoute;
-use super::rule::Rule;
+use super::rule::{Rule, Tally};
 use super::sse::Frame;
 use super::stages::{FrameShape, Stages, TextField};
 use crate::json::{Text, leading_text};
 use bytes::BytesMut;
+use std::ops::Range;
 
 /// Most bytes around a text, in the engine's frame, for which a template is worthwhile.
 const TEMPLATE_LIMIT: usize = 2048;
@@ -30,30 +31,30 @@ const PLACEHOLDER: &str = "\u{10ffff}";
 /// Fast path of one answer: the template learned from the last frame, if it could be learned.
 #[derive(Debug, Default)]
 pub(super) struct FastPath {
-    template: Option<Template>,
+    template: Option<FrameTemplate>,
     /// Number of templates in a row that were not confirmed.
     unconfirmed: u8,
 }
 
 /// Template: the bytes around a text, in the engine's frame and in the canonical one, and the conditions of its use.
-#[derive(Debug, PartialEq, Eq)]
-struct Template {
+#[derive(Debug)]
+struct FrameTemplate {
     choice: u32,
     /// Route that the text must take through the parser of unparsed text.
     route: TextRoute,
-    /// Bytes before the text in the engine's frame, and behind it in `behind`, quotes included.
+    /// Bytes before the text in the engine's frame, and after it in `after`, quotes included.
     before: Box<[u8]>,
-    behind: Box<[u8]>,
+    after: Box<[u8]>,
     /// Bytes in the engine's frame between the text and its repetition; `None`: the text occurs once.
     repeats: Option<Box<[u8]>>,
-    /// Bytes before the text in the client's frame, and behind it in `output_after`.
+    /// Bytes before the text in the client's frame, and after it in `output_after`.
     output_before: Box<[u8]>,
     output_after: Box<[u8]>,
     /// Bytes in the client's frame between the text and its repetition (`reasoning_field = "both"`).
     output_between: Option<Box<[u8]>>,
     /// Rules that each such frame counts in the tally, with how often.
     counts: Box<[(Rule, u32)]>,
-    /// True once two frames in a row have given the same template.
+    /// True once the next frame has confirmed the template.
     proven: bool,
 }
 
@@ -79,17 +80,7 @@ impl FastPath {
             return false;
         }
         let out = to.out.open();
-        let again = template.output_between.as_ref().map_or(0, |again| again.len() + text.len());
-        out.reserve(template.output_before.len() + text.len() + again + template.output_after.len());
-        out.extend_from_slice(&template.output_before);
-        let start = out.len();
-        Text::json(text).write(out);
-        let written = start..out.len();
-        if let Some(again) = &template.output_between {
-            out.extend_from_slice(again);
-            Text::json(text).write(out);
-        }
-        out.extend_from_slice(&template.output_after);
+        let written = template.write(text, out);
         to.writer.encoder.filled(out.get(written).unwrap_or_default());
         for (rule, times) in &template.counts {
             stages.normaliser.tally.add(*rule, *times);
@@ -105,20 +96,22 @@ impl FastPath {
         let start = to.out.open().len();
         let shape = stages.frame(frame, to);
         let Some(known) = known else { return };
-        let previous = self.template.take();
         let written = to.out.open().get(start..).unwrap_or_default();
-        let Some(mut template) = Template::of(frame.data, &shape, written, stages, &mut *to.writer.encoder)
-        else {
+        if let Some(template) = &mut self.template
+            && template.is_confirmed_by(frame.data, &shape, written, stages, &known)
+        {
+            (template.proven, self.unconfirmed) = (true, 0);
             return;
-        };
-        template.counts = stages.normaliser.tally.since(&known).collect();
-        template.proven = previous.is_some_and(|previous| Template { proven: false, ..previous } == template);
-        self.unconfirmed = if template.proven { 0 } else { self.unconfirmed + 1 };
-        self.template = Some(template);
+        }
+        self.template = FrameTemplate::of(frame.data, &shape, written, stages, &mut *to.writer.encoder);
+        if let Some(template) = &mut self.template {
+            template.counts = stages.normaliser.tally.since(&known).collect();
+            self.unconfirmed += 1;
+        }
     }
 }
 
-impl Template {
+impl FrameTemplate {
     /// Makes a template from a decoded frame and its output; `None` if the output is more than the frame's text.
     /// `encoder`: its output for a delta depends on the delta alone.
     fn of(
@@ -129,11 +122,11 @@ impl Template {
         encoder: &mut dyn Encode,
     ) -> Option<Self> {
         let (choice, field, place) = shape.text.clone().filter(|_| !shape.has_other_content)?;
-        let (before, text, behind) =
+        let (before, text, after) =
             (data.get(..place.start)?, data.get(place.clone())?, data.get(place.end..)?);
-        if before.len() + behind.len() > TEMPLATE_LIMIT
+        if before.len() + after.len() > TEMPLATE_LIMIT
             || !before.ends_with(b"\"")
-            || !behind.starts_with(b"\"")
+            || !after.starts_with(b"\"")
         {
             return None;
         }
@@ -156,15 +149,15 @@ impl Template {
         let mut expected = vec![front, &spelled];
         again.into_iter().for_each(|again| expected.extend([again, &spelled]));
         expected.push(back);
-        let (repeats, behind) = match field {
-            TextField::Reasoning => repeated(behind, text),
-            TextField::Content => (None, behind),
+        let (repeats, after) = match field {
+            TextField::Reasoning => repeated(after, text),
+            TextField::Content => (None, after),
         };
         (written == expected.concat()).then(|| Self {
             choice,
             route,
             before: before.into(),
-            behind: behind.into(),
+            after: after.into(),
             repeats: repeats.map(Into::into),
             output_before: front.into(),
             output_after: back.into(),
@@ -174,16 +167,53 @@ impl Template {
         })
     }
 
+    /// Returns true if the template would have written a decoded frame as the stages have, and counted the same.
+    fn is_confirmed_by(
+        &self,
+        data: &[u8],
+        shape: &FrameShape,
+        written: &[u8],
+        stages: &Stages,
+        known: &Tally,
+    ) -> bool {
+        let is_alike = shape.text.as_ref().is_some_and(|(choice, _, place)| {
+            (*choice, place.start) == (self.choice, self.before.len()) && !shape.has_other_content
+        });
+        let Some(text) = self.text_in(data).filter(|_| is_alike) else { return false };
+        let mut expected = BytesMut::new();
+        self.write(text, &mut expected);
+        expected == written
+            && stages.route(self.choice, text) == Some(self.route)
+            && self.counts.iter().copied().eq(stages.normaliser.tally.since(known))
+    }
+
+    /// Writes the client's frame with a text in JSON spelling, and returns where the text is.
+    #[inline]
+    fn write(&self, text: &str, out: &mut BytesMut) -> Range<usize> {
+        let again = self.output_between.as_ref().map_or(0, |again| again.len() + text.len());
+        out.reserve(self.output_before.len() + text.len() + again + self.output_after.len());
+        out.extend_from_slice(&self.output_before);
+        let start = out.len();
+        Text::json(text).write(out);
+        let written = start..out.len();
+        if let Some(again) = &self.output_between {
+            out.extend_from_slice(again);
+            Text::json(text).write(out);
+        }
+        out.extend_from_slice(&self.output_after);
+        written
+    }
+
     /// Returns the text, in JSON spelling, if the frame differs from the template in nothing else.
     #[inline]
     fn text_in<'a>(&self, data: &'a [u8]) -> Option<&'a str> {
         let rest = std::str::from_utf8(data.strip_prefix(&*self.before)?).ok()?;
         let text = leading_text(rest).filter(|text| !text.is_empty())?;
-        let mut behind = rest.as_bytes().get(text.len()..)?;
+        let mut after = rest.as_bytes().get(text.len()..)?;
         if let Some(repeats) = &self.repeats {
-            behind = behind.strip_prefix(&**repeats)?.strip_prefix(text.as_bytes())?;
+            after = after.strip_prefix(&**repeats)?.strip_prefix(text.as_bytes())?;
         }
-        (behind == &*self.behind).then_some(text)
+        (after == &*self.after).then_some(text)
     }
 }
 
@@ -207,14 +237,14 @@ fn around_marks(frame: &[u8]) -> Option<SplitFrame<'_>> {
     Some(SplitFrame { front: frame.get(..first)?, again, back })
 }
 
-/// Splits the bytes behind a reasoning text if the same text follows directly under the other name: an engine, or
+/// Splits the bytes after a reasoning text if the same text follows directly under the other name: an engine, or
 /// another samewire, may write both.
-fn repeated<'d>(behind: &'d [u8], text: &str) -> (Option<&'d [u8]>, &'d [u8]) {
+fn repeated<'d>(after: &'d [u8], text: &str) -> (Option<&'d [u8]>, &'d [u8]) {
     const OTHER: &[u8] = b"\",\"reasoning\":\"";
-    let once_more = behind.strip_prefix(OTHER).and_then(|rest| rest.strip_prefix(text.as_bytes()));
+    let once_more = after.strip_prefix(OTHER).and_then(|rest| rest.strip_prefix(text.as_bytes()));
     match once_more.filter(|rest| rest.starts_with(b"\"")) {
-        Some(rest) => (behind.get(..OTHER.len()), rest),
-        None => (None, behind),
+        Some(rest) => (after.get(..OTHER.len()), rest),
+        None => (None, after),
     }
 }
 

@@ -27,7 +27,7 @@ macro_rules! faults {
 
 faults! {
     // Reported by engines about a request, and by samewire where it refuses one for the same reason.
-    /// Request refused, for no reason that has a row of its own.
+    /// Request refused, for no reason that has its own row.
     InvalidRequest = 400 "invalid_request_error" None, "The engine refused the request.";
     /// Prompt too long for the model's context, recognised by words in the engine's message.
     ContextLength = 400 "invalid_request_error" Some("context_length_exceeded"), "The prompt is too long for the model.";
@@ -55,7 +55,7 @@ faults! {
     UsageLimit = 429 "usage_limit_reached" Some("usage_limit_reached"), "The usage limit has been reached.";
     /// Model not included in the plan of the client's key.
     UsageNotIncluded = 403 "usage_not_included" Some("usage_not_included"), "Your plan does not include this model.";
-    /// Internal error of the engine, or an error of it that has no row of its own.
+    /// Internal error of the engine, or an error of it that has no other row.
     Internal = 500 "server_error" Some("internal_error"), "Server error: the upstream engine reported an internal error.";
     /// Feature not implemented by the engine, or by samewire for this engine.
     NotImplemented = 501 "server_error" Some("not_implemented"), "The upstream engine does not implement this.";
@@ -139,8 +139,6 @@ faults! {
     ExpectationFailed = 417 "invalid_request_error" Some("expectation_failed"), "The only expectation that can be met is 100-continue.";
 
     // Errors of the proxy.
-    /// Answer that violates the API's contract, withheld because `[contract] mode` is `strict`.
-    ContractViolation = 500 "server_error" Some("contract_violation"), "The answer was withheld, because it violates the contract of the API ([contract] mode = \"strict\").";
     /// Internal error of samewire itself.
     Proxy = 500 "server_error" Some("internal_error"), "The proxy failed to handle the request.";
     /// Proxy at its limit of concurrent requests; the client may try again.
@@ -626,13 +624,13 @@ fn without_paths(message: &str) -> String {
     let mut rest = message;
     const MARK: &str = "File \"";
     while let Some(at) = rest.find(MARK) {
-        let (before, behind) = rest.split_at(at + MARK.len());
+        let (before, after) = rest.split_at(at + MARK.len());
         text.push_str(before);
         text.push('…');
         // A truncated message may name the next file before this name has ended.
-        let (path, next) = behind.split_at(behind.find(MARK).unwrap_or(behind.len()));
+        let (path, next) = after.split_at(after.find(MARK).unwrap_or(after.len()));
         rest = match path.find('"') {
-            Some(end) => behind.get(end..).unwrap_or(""),
+            Some(end) => after.get(end..).unwrap_or(""),
             None => next,
         };
         if text.len() > MESSAGE_LIMIT {

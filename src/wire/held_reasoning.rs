@@ -6,9 +6,9 @@
 //! holds anything after a choice has had content or a call.
 
 use super::Shape;
-use super::decode::{ReadOptions, Sink};
-use super::detached_riders::HeldRiders;
-use super::event::{Delta, Event, Finish, Reason, Riders, ToolEntry};
+use super::decode::{EventSink, ReadOptions};
+use super::event::{Delta, Event, Finish, FrameExtras, Reason, ToolEntry};
+use super::held_extras::HeldExtras;
 use super::options::MissingFinish;
 use super::rule::Rule;
 use crate::json::Text;
@@ -20,7 +20,7 @@ const MOST: usize = 64 << 10;
 /// Stage that holds reasoning back, between decoder and parser.
 #[derive(Debug)]
 pub(super) struct HeldReasoning {
-    choices: Vec<Held>,
+    choices: Vec<HeldTexts>,
     /// Number of choices requested; reasoning of a higher index is not held.
     max_choices: usize,
     /// True if the client gets no reasoning.
@@ -31,8 +31,8 @@ pub(super) struct HeldReasoning {
 
 /// Reasoning of one choice.
 #[derive(Debug, Default)]
-struct Held {
-    pieces: Vec<(String, HeldRiders)>,
+struct HeldTexts {
+    pieces: Vec<(String, HeldExtras)>,
     size: usize,
     /// True once it is known what reasoning is.
     is_settled: bool,
@@ -50,7 +50,7 @@ impl HeldReasoning {
         })
     }
 
-    pub(super) fn event(&mut self, event: Event<'_>, to: &mut dyn Sink) {
+    pub(super) fn event(&mut self, event: Event<'_>, to: &mut dyn EventSink) {
         match event {
             Event::End => self.end(self.supplies_finish, to),
             Event::Fail(_) => self.end(false, to),
@@ -60,7 +60,7 @@ impl HeldReasoning {
     }
 
     /// Releases everything, because no more input follows. `said`: the stream ended regularly.
-    pub(super) fn end(&mut self, said: bool, to: &mut dyn Sink) {
+    pub(super) fn end(&mut self, said: bool, to: &mut dyn EventSink) {
         for choice in 0..self.choices.len() {
             self.release(choice, said, to);
         }
@@ -70,18 +70,18 @@ impl HeldReasoning {
         &mut self,
         choice: u32,
         delta: Delta<'_>,
-        riders: Riders<'a>,
-        to: &mut dyn Sink,
-    ) -> Riders<'a> {
+        extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
+    ) -> FrameExtras<'a> {
         let at = choice as usize;
         match &delta {
             Delta::Reasoning(text) => {
                 if self.holds(at) {
-                    self.hold(at, text, riders, to);
-                    return Riders::default();
+                    self.hold(at, text, extras, to);
+                    return FrameExtras::default();
                 }
                 if self.hides {
-                    return riders;
+                    return extras;
                 }
             }
             Delta::Content(text) | Delta::Refusal(text) if text.is_empty() => {}
@@ -89,48 +89,48 @@ impl HeldReasoning {
             Delta::Finish(Finish { reason, .. }) => self.release(at, *reason == Reason::Stop, to),
             _ => {}
         }
-        to.delta(choice, delta, riders)
+        to.delta(choice, delta, extras)
     }
 
     pub(super) fn tool<'a>(
         &mut self,
         choice: u32,
         entry: ToolEntry<'_>,
-        riders: Riders<'a>,
-        to: &mut dyn Sink,
-    ) -> Riders<'a> {
+        extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
+    ) -> FrameExtras<'a> {
         self.settle(choice as usize, to);
-        to.tool(choice, entry, riders)
+        to.tool(choice, entry, extras)
     }
 
     /// Returns true while the reasoning of this choice is held.
     pub(super) fn holds(&mut self, choice: usize) -> bool {
         if choice < self.max_choices && choice >= self.choices.len() {
-            self.choices.resize_with(choice + 1, Held::default);
+            self.choices.resize_with(choice + 1, HeldTexts::default);
         }
         self.choices.get(choice).is_some_and(|held| !held.is_settled)
     }
 
-    fn hold(&mut self, choice: usize, text: &Text<'_>, riders: Riders<'_>, to: &mut dyn Sink) {
+    fn hold(&mut self, choice: usize, text: &Text<'_>, extras: FrameExtras<'_>, to: &mut dyn EventSink) {
         let Some(held) = self.choices.get_mut(choice) else { return };
         let mut spelled = BytesMut::new();
         text.write(&mut spelled);
         held.size += spelled.len();
-        held.pieces.push((String::from_utf8_lossy(&spelled).into_owned(), HeldRiders::of(riders)));
+        held.pieces.push((String::from_utf8_lossy(&spelled).into_owned(), HeldExtras::of(extras)));
         if held.size > MOST {
             self.settle(choice, to);
         }
     }
 
     /// Releases what is held as reasoning: the answer has something else.
-    fn settle(&mut self, choice: usize, to: &mut dyn Sink) {
+    fn settle(&mut self, choice: usize, to: &mut dyn EventSink) {
         if self.holds(choice) {
             self.release(choice, false, to);
         }
     }
 
     /// Releases the reasoning of a choice, and holds nothing more of it.
-    fn release(&mut self, choice: usize, as_content: bool, to: &mut dyn Sink) {
+    fn release(&mut self, choice: usize, as_content: bool, to: &mut dyn EventSink) {
         let Some(held) = self.choices.get_mut(choice) else { return };
         held.is_settled = true;
         let pieces = std::mem::take(&mut held.pieces);
@@ -139,10 +139,10 @@ impl HeldReasoning {
         }
         let delta = if as_content { Delta::Content } else { Delta::Reasoning };
         let choice = u32::try_from(choice).unwrap_or(u32::MAX);
-        for (text, riders) in &pieces {
+        for (text, extras) in &pieces {
             let is_shown = as_content || !self.hides;
             let delta = if is_shown { delta(Text::json(text)) } else { Delta::Bare };
-            to.delta(choice, delta, riders.lend());
+            to.delta(choice, delta, extras.lend());
         }
     }
 }

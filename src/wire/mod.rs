@@ -16,19 +16,19 @@
 //! items, so neither neighbour has to know about them. With a parser, only text without anything to parse takes the
 //! fast path.
 //!
-//! If an engine gives only one choice per request, a rewriter has one [`AnswerReader`] for each choice, and merges
+//! If an engine gives only one choice per request, each choice has an [`AnswerReader`], and the [`AnswerWriter`] merges
 //! their events before the encoder (`normalise/merge.rs`).
 
 mod api;
 mod arguments;
 pub mod decode;
-mod detached_riders;
 pub mod disclosure;
 pub mod embeddings;
 pub mod encode;
 pub mod event;
 mod fast_path;
 pub mod fault;
+mod held_extras;
 mod held_reasoning;
 pub(crate) mod ident;
 mod naming;
@@ -53,6 +53,7 @@ pub use api::{
     Summary,
 };
 pub(crate) use event::{PROMPT_TOKEN_IDS, TOKEN_IDS};
+pub use normalise::AnswerWriter;
 pub use output::OutputBuffer;
 pub(crate) use output::{Rope, Spelled};
 pub use parse::{EngineParsers, OutputConstraints, TextFormat, Unparsed, Unread, Vocabulary};

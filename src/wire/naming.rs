@@ -11,7 +11,7 @@ pub(super) struct Naming<'n> {
     /// Id of the completion.
     completion: &'n str,
     ids: ToolCallIds,
-    /// Index of the first choice, which is not 0 if other choices have answers of their own.
+    /// Index of the first choice, which is not 0 if other choices have their own answers.
     first: u32,
 }
 

@@ -246,7 +246,7 @@ choice! {
     }
 }
 choice! {
-    /// Treatment of system messages after the first, or behind other messages (2.10).
+    /// Treatment of system messages after the first, or after other messages (2.10).
     SystemMessages {
         /// Kept; merged once the engine's chat template has refused them.
         #[default] Auto = "auto",
@@ -371,7 +371,7 @@ fn read_guard_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Erro
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Think {
-    /// Place in the text where reasoning may stand; `off` disables the search.
+    /// Place in the text where reasoning may be; `off` disables the search.
     pub mode: ThinkMode,
     /// Tag that opens a block of reasoning; it is removed from the text.
     pub start: String,
@@ -509,7 +509,7 @@ impl<'de> Deserialize<'de> for PromoteReasoning {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// Key under which reasoning text stands in Chat Completions answers.
+    /// Key under which reasoning text is in Chat Completions answers.
     pub reasoning_field: ReasoningField,
     /// Which whole answers of nothing but reasoning, which ended by themselves, become the answer's text.
     pub promote_reasoning: PromoteReasoning,
@@ -582,7 +582,7 @@ pub struct Options {
     pub developer_role: DeveloperRole,
     /// Treatment of the `prompt_cache_key` of a Responses request.
     pub prompt_cache_key: PromptCacheKey,
-    /// Treatment of system messages after the first, or behind other messages.
+    /// Treatment of system messages after the first, or after other messages.
     pub system_messages: SystemMessages,
 }
 

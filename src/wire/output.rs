@@ -22,7 +22,7 @@ pub struct OutputBuffer {
     pieces: VecDeque<Piece>,
     /// Number of bytes in `pieces`, without `open`.
     sealed_bytes: usize,
-    /// Bytes behind all pieces; new bytes are appended here.
+    /// Bytes after all pieces; new bytes are appended here.
     open: BytesMut,
 }
 
@@ -130,7 +130,7 @@ impl OutputBuffer {
         OutputMark { piece: self.pieces.len(), offset: self.open.len() }
     }
 
-    /// Splits off all bytes behind a position. None of the bytes before it may have been taken since it was marked.
+    /// Splits off all bytes after a position. None of the bytes before it may have been taken since it was marked.
     pub(crate) fn split_off(&mut self, at: OutputMark) -> Self {
         let mut rest = Self::default();
         if at.piece >= self.pieces.len() {

@@ -16,7 +16,7 @@ pub(crate) fn exceeds_by_its_limit(failure: &Failure) -> bool {
 pub(crate) struct Overflow {
     /// Tokens of the prompt.
     pub(crate) prompt: u64,
-    /// Tokens asked for beside the prompt, where only the sum of both is too much.
+    /// Tokens requested beside the prompt, where only the sum of both is too much.
     pub(crate) answer: Option<u64>,
     /// Tokens that the context holds.
     pub(crate) most: u64,

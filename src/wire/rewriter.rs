@@ -5,10 +5,10 @@
 //! ```
 
 use super::disclosure::EngineKey;
-use super::encode::{Encode, Limits, encoder};
+use super::encode::{Encode, Response, encoder};
 use super::fast_path::FastPath;
 use super::fault::{Failure, Fault};
-use super::normalise::{AnswerWriter, EncoderOutput, Merge, Normaliser};
+use super::normalise::{AnswerWriter, EncoderOutput};
 use super::parse::{Beginning, Parsing};
 use super::rule::Rule;
 use super::sse::{Frame, Framer, FramerOutput};
@@ -26,7 +26,7 @@ pub struct Rewriter {
 pub struct AnswerReader {
     framer: Framer,
     pub(super) frames: FrameReader,
-    /// Index of the only choice, if the other choices come from answers of their own; else 0.
+    /// Index of the only choice, if the other choices come from separate answers; else 0.
     choice: u32,
     /// Names of the rules that changed the request.
     adapted: Vec<&'static str>,
@@ -50,23 +50,111 @@ impl Rewriter {
     /// Creates the pipeline with a given encoder, which may have begun the client's answer.
     pub fn with_encoder(shape: Shape, stamp: Stamp, encoder: Box<dyn Encode>) -> Self {
         Self {
-            reader: AnswerReader::new(shape, stamp, encoder.has_items()),
+            reader: AnswerReader::new(shape, stamp, encoder.response().is_some()),
             writer: AnswerWriter::new(encoder),
         }
     }
 
-    /// Reads the next bytes of the engine's event stream and writes all output that is certain by now.
+    /// Returns the two halves, for an answer that is merged from several engine answers.
+    pub fn into_parts(self) -> (AnswerReader, AnswerWriter) {
+        (self.reader, self.writer)
+    }
+
+    /// See [`AnswerReader::push`].
     pub fn push(&mut self, bytes: &[u8], out: &mut OutputBuffer) -> Progress {
-        let Self { reader: AnswerReader { framer, frames, choice, .. }, writer } = self;
+        self.reader.push(bytes, &mut self.writer, out);
+        self.progress()
+    }
+
+    /// See [`AnswerReader::finish`].
+    pub fn finish(&mut self, ending: Ending, out: &mut OutputBuffer) -> Progress {
+        self.reader.finish(ending, &mut self.writer, out);
+        self.progress()
+    }
+
+    /// See [`AnswerReader::whole`].
+    pub fn whole(&mut self, body: &[u8], out: &mut OutputBuffer) -> Progress {
+        self.reader.whole(body, &mut self.writer, out);
+        self.progress()
+    }
+
+    /// See [`AnswerReader::fail`].
+    pub fn fail(&mut self, failure: Failure, out: &mut OutputBuffer) -> Progress {
+        self.reader.fail(failure, &mut self.writer, out);
+        self.progress()
+    }
+
+    /// Sets the time, in Unix seconds, for output until the next call.
+    pub fn clock(&mut self, now: u64) {
+        self.writer.clock(now);
+    }
+
+    /// Returns the encoder of a Responses answer, which knows more of it than the bytes that it has written.
+    pub fn response(&self) -> Option<&Response> {
+        self.writer.response()
+    }
+
+    /// Returns the encoder of a Responses answer, to write what its events do not cause.
+    pub fn response_mut(&mut self) -> Option<&mut Response> {
+        self.writer.response_mut()
+    }
+
+    /// See [`AnswerReader::missing_choices`].
+    pub fn missing_choices(&self) -> Option<MissingChoices> {
+        self.reader.missing_choices()
+    }
+
+    /// See [`AnswerReader::fail_missing_choices`].
+    pub fn fail_missing_choices(&mut self, out: &mut OutputBuffer) {
+        self.reader.fail_missing_choices(&mut self.writer, out);
+    }
+
+    /// See [`AnswerWriter::commit`].
+    pub fn commit(&mut self) {
+        self.writer.commit();
+    }
+
+    /// See [`AnswerWriter::failure`].
+    pub fn failure(&self) -> Option<&Failure> {
+        self.writer.failure()
+    }
+
+    /// See [`AnswerReader::failure`].
+    pub fn any_failure(&self) -> Option<&Failure> {
+        self.reader.failure()
+    }
+
+    /// Returns the progress of the answer: whether content has come, and whether it has ended.
+    pub fn progress(&self) -> Progress {
+        self.writer.progress(self.reader.progress())
+    }
+
+    /// Returns the summary of the answer so far, for logs and metrics.
+    pub fn summary(&self) -> Summary {
+        self.reader.summary()
+    }
+}
+
+impl AnswerReader {
+    /// Creates the reader for the engine answer that gives this choice. `shape`: that of the whole answer, or of this
+    /// choice.
+    pub fn of_choice(choice: u32, shape: Shape, stamp: Stamp) -> Self {
+        // Only Chat Completions and Completions have several choices, and neither has items.
+        Self::new(shape.of_choice(choice), stamp, false)
+    }
+
+    /// Reads the next bytes of the engine's event stream and writes all output that is certain by now.
+    pub fn push(&mut self, bytes: &[u8], writer: &mut AnswerWriter, out: &mut OutputBuffer) {
+        let Self { framer, frames, choice, .. } = self;
         let to = &mut EncoderOutput { writer, out, choice: *choice };
         framer.push(bytes, |found| frames.read(found, to));
-        self.progress()
+        self.note_content(writer);
     }
 
     /// Ends the engine's event stream: handles an unterminated last event and writes the end of the answer, or a
     /// failure.
-    pub fn finish(&mut self, ending: Ending, out: &mut OutputBuffer) -> Progress {
-        let Self { reader: AnswerReader { framer, frames, choice, .. }, writer } = self;
+    pub fn finish(&mut self, ending: Ending, writer: &mut AnswerWriter, out: &mut OutputBuffer) {
+        let Self { framer, frames, choice, .. } = self;
         let to = &mut EncoderOutput { writer, out, choice: *choice };
         let complete = |data: &[u8]| {
             data.trim_ascii() == b"[DONE]"
@@ -74,12 +162,12 @@ impl Rewriter {
         };
         framer.finish(complete, |found| frames.read(found, to));
         frames.stages.end_of_input(ending, to);
-        self.progress()
+        self.note_content(writer);
     }
 
     /// Rewrites an answer that is one complete JSON object instead of an event stream.
-    pub fn whole(&mut self, body: &[u8], out: &mut OutputBuffer) -> Progress {
-        let Self { reader: AnswerReader { frames, choice, .. }, writer } = self;
+    pub fn whole(&mut self, body: &[u8], writer: &mut AnswerWriter, out: &mut OutputBuffer) {
+        let Self { frames, choice, .. } = self;
         let (before, committed) = (out.mark(), writer.committed);
         let to = &mut EncoderOutput { writer, out, choice: *choice };
         if let Some(parsing) = &mut frames.stages.parsing {
@@ -93,193 +181,58 @@ impl Rewriter {
             to.writer.committed = false;
             to.writer.failure = Some(failure.clone());
         }
-        self.progress()
+        self.note_content(writer);
     }
 
     /// Fails the answer for a reason that the engine's bytes do not show, such as a timeout.
-    pub fn fail(&mut self, failure: Failure, out: &mut OutputBuffer) -> Progress {
-        let Self { reader, writer } = self;
-        let choice = reader.choice;
-        reader.frames.stages.fail(failure, &mut EncoderOutput { writer, out, choice });
-        self.progress()
-    }
-
-    /// Sets the share of the client's limits that is used up, for dialects that report it.
-    pub fn limits(&mut self, limits: Limits) {
-        self.writer.encoder.limits(limits);
+    pub fn fail(&mut self, failure: Failure, writer: &mut AnswerWriter, out: &mut OutputBuffer) {
+        let choice = self.choice;
+        self.frames.stages.fail(failure, &mut EncoderOutput { writer, out, choice });
     }
 
     /// Sets the key that the engine was sent.
     pub fn hide_key(&mut self, key: EngineKey) {
-        self.reader.frames.stages.normaliser.engine_key = Some(key);
+        self.frames.stages.normaliser.engine_key = Some(key);
     }
 
-    /// Sets the time, in Unix seconds, for output until the next call.
-    pub fn clock(&mut self, now: u64) {
-        self.writer.encoder.clock(now);
-    }
-
-    /// Returns the encoder, which knows more of the answer than the bytes that it has written.
-    pub fn encoder(&self) -> &dyn Encode {
-        &*self.writer.encoder
-    }
-
-    /// Returns the encoder, to write the end of an answer that waits for the store.
-    pub fn encoder_mut(&mut self) -> &mut dyn Encode {
-        &mut *self.writer.encoder
-    }
-
-    /// Returns the encoder, so that another answer can continue with it.
-    pub fn into_encoder(self) -> Box<dyn Encode> {
-        self.writer.encoder
+    /// Returns the failure of this engine answer, whether it became the HTTP answer or an error frame.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.frames.stages.normaliser.failure()
     }
 
     /// Returns true if the engine may give fewer choices than requested, and the missing ones may be requested.
     pub fn may_lack(&self) -> bool {
-        self.normaliser().may_lack()
+        self.frames.stages.normaliser.may_lack()
     }
 
     /// Returns the part of an answer that ended with fewer choices than the client requested, until the end of the
     /// answer has been written.
     pub fn missing_choices(&self) -> Option<MissingChoices> {
-        self.normaliser().lacks()
+        self.frames.stages.normaliser.lacks()
     }
 
     /// Fails an answer whose missing choices cannot be requested: it is incomplete.
-    pub fn fail_missing_choices(&mut self, out: &mut OutputBuffer) {
-        self.reader.frames.stages.normaliser.reopen();
-        self.fail(Fault::Incomplete.into(), out);
+    pub fn fail_missing_choices(&mut self, writer: &mut AnswerWriter, out: &mut OutputBuffer) {
+        self.frames.stages.normaliser.reopen();
+        self.fail(Fault::Incomplete.into(), writer, out);
     }
 
-    /// Fails the answer in place of its last `frames` frames, which have not been sent and must not be. An answer that
-    /// has ended can fail so, too.
-    pub fn withdraw(&mut self, frames: u64, failure: Failure, out: &mut OutputBuffer) {
-        self.writer.encoder.withdraw(frames);
-        let Self { reader: AnswerReader { frames, choice, .. }, writer } = self;
-        let normaliser = &mut frames.stages.normaliser;
-        normaliser.reopen();
-        normaliser.fail(failure, &mut EncoderOutput { writer, out, choice: *choice });
-        if let Some(merge) = &mut self.writer.merge {
-            merge.reopen();
-            self.give_up(out);
+    /// Tells a merged answer that one of its parts has content.
+    fn note_content(&self, writer: &mut AnswerWriter) {
+        if let Some(merge) = &mut writer.merge {
+            merge.has_content |= self.progress().has_content;
         }
-    }
-
-    /// Marks the status as sent: from now on a failure becomes an error frame in the stream.
-    pub fn commit(&mut self) {
-        self.writer.committed = true;
-    }
-
-    /// Returns the failure that must become the HTTP answer, because nothing has been sent yet.
-    pub fn failure(&self) -> Option<&Failure> {
-        self.writer.failure.as_ref()
-    }
-
-    /// Returns the failure of the engine's answer that is being read, whether it became the HTTP answer or an error
-    /// frame.
-    pub fn any_failure(&self) -> Option<&Failure> {
-        self.normaliser().failure()
-    }
-
-    /// Returns the progress of the answer: whether content has come, and whether it has ended.
-    pub fn progress(&self) -> Progress {
-        let Progress { has_content, ended } = self.reader.progress();
-        match &self.writer.merge {
-            Some(merge) => Progress { has_content: has_content || merge.has_content, ended: merge.ended },
-            None => Progress { has_content, ended },
-        }
-    }
-
-    /// Returns the summary of the answer so far, for logs and metrics.
-    pub fn summary(&self) -> Summary {
-        let mut summary = self.reader.summary();
-        if let Some(merge) = &self.writer.merge {
-            summary.add(merge.past.clone());
-        }
-        summary
-    }
-
-    fn normaliser(&self) -> &Normaliser {
-        &self.reader.frames.stages.normaliser
-    }
-
-    // === one engine answer for each choice ===
-
-    /// Creates the pipeline for an answer that is merged from one engine answer for each choice. It reads that of the
-    /// first choice; the others have a reader each, which takes its turn by [`Rewriter::swap_reader`].
-    pub fn merging(shape: &Shape, stamp: &Stamp) -> Self {
-        let mut writer = AnswerWriter::new(encoder(shape, stamp));
-        writer.merge_with(Merge::new(shape.choices));
-        Self { reader: AnswerReader::of_choice(0, shape.clone(), stamp.clone()), writer }
-    }
-
-    /// Merges engine answers from now on: the one that has ended gave fewer choices than requested, and each missing
-    /// one comes from an answer of its own. `rule`: the rule by which they are requested, for the summary.
-    pub fn merge_missing(&mut self, missing: MissingChoices, rule: &'static str) {
-        let mut past = self.reader.summary();
-        past.adapted.push(rule);
-        self.writer.merge_with(Merge::after(missing, self.writer.prompt_sent, past));
-    }
-
-    /// Returns true if the answer is merged from several engine answers.
-    pub fn is_merged(&self) -> bool {
-        self.writer.merge.is_some()
-    }
-
-    /// Returns the reader of the engine answer that is being read.
-    pub fn reader(&self) -> &AnswerReader {
-        &self.reader
-    }
-
-    /// Returns the reader alone, so that a merged answer can read with it.
-    pub fn into_reader(self) -> AnswerReader {
-        self.reader
-    }
-
-    /// Reads another engine answer from now on. The reader of the present one takes the place of the other.
-    pub fn swap_reader(&mut self, other: &mut AnswerReader) {
-        if let Some(merge) = &mut self.writer.merge {
-            merge.has_content |= self.reader.progress().has_content;
-        }
-        std::mem::swap(&mut self.reader, other);
-    }
-
-    /// Reads another engine answer in the place of the present one, which has failed.
-    pub fn replace_reader(&mut self, reader: AnswerReader) {
-        if let Some(merge) = &mut self.writer.merge {
-            merge.restart(reader.choice);
-        }
-        self.reader = reader;
-    }
-
-    /// Adds the summary of an engine answer that has ended, and is not the one being read.
-    pub fn add_summary_of(&mut self, reader: &AnswerReader) {
-        if let Some(merge) = &mut self.writer.merge {
-            merge.past.add(reader.summary());
-        }
-    }
-
-    /// Fails the whole merged answer, because the engine answer that is being read has failed for good.
-    pub fn give_up(&mut self, out: &mut OutputBuffer) {
-        let failure = self.reader.frames.stages.normaliser.failure();
-        if let (Some(merge), Some(failure)) = (&mut self.writer.merge, failure) {
-            merge.fail(failure.clone(), &mut *self.writer.encoder, out);
-        }
-    }
-}
-
-impl AnswerReader {
-    /// Creates the reader for the engine answer that gives this choice. `shape`: that of the whole answer, or of this
-    /// choice.
-    pub fn of_choice(choice: u32, shape: Shape, stamp: Stamp) -> Self {
-        // Only Chat Completions and Completions have several choices, and neither has items.
-        Self::new(shape.of_choice(choice), stamp, false)
     }
 
     /// Returns the progress of this engine answer.
     pub fn progress(&self) -> Progress {
         let normaliser = &self.frames.stages.normaliser;
         Progress { has_content: normaliser.spoken, ended: normaliser.is_ended() }
+    }
+
+    /// Returns the index of the only choice, if the other choices come from separate answers; else 0.
+    pub fn choice(&self) -> u32 {
+        self.choice
     }
 
     /// Returns the number of events that have been read.
@@ -300,7 +253,8 @@ impl AnswerReader {
         }
     }
 
-    fn summary(&self) -> Summary {
+    /// Returns the summary of this engine answer so far.
+    pub fn summary(&self) -> Summary {
         let Self { frames: FrameReader { stages, events, .. }, adapted, .. } = self;
         let parsing = stages.parsing.as_deref();
         Summary {
@@ -357,11 +311,11 @@ mod tests {
     use crate::wire::{AnswerId, Api, Extensions};
     use std::sync::Arc;
 
-    fn two() -> (Rewriter, impl Fn(u32) -> AnswerReader) {
+    fn two() -> (AnswerWriter, impl Fn(u32) -> AnswerReader) {
         let shape = Shape { choices: 2, ..Shape::new(Api::Chat, true, Arc::default()) };
         let stamp = Stamp { id: AnswerId(u128::MAX), ..Stamp::default() };
-        let rewriter = Rewriter::merging(&shape, &stamp);
-        (rewriter, move |choice| AnswerReader::of_choice(choice, shape.clone(), stamp.clone()))
+        let writer = AnswerWriter::merging(&shape, &stamp);
+        (writer, move |choice| AnswerReader::of_choice(choice, shape.clone(), stamp.clone()))
     }
 
     fn chunk(id: &str, delta: &str) -> Vec<u8> {
@@ -371,12 +325,11 @@ mod tests {
     /// Checks that answers and calls without ids get different derived ids.
     #[test]
     fn what_is_made_of_an_id_is_not_made_twice() {
-        let (mut rewriter, reader) = two();
+        let (mut writer, reader) = two();
         let mut out = OutputBuffer::default();
         let call = chunk("", r#"{"tool_calls":[{"index":0,"function":{"name":"f"}}]}"#);
-        rewriter.push(&call, &mut out);
-        rewriter.swap_reader(&mut reader(1));
-        rewriter.push(&call, &mut out);
+        reader(0).push(&call, &mut writer, &mut out);
+        reader(1).push(&call, &mut writer, &mut out);
         let text = String::from_utf8(out.to_vec()).unwrap();
         let ids: Vec<_> = text.match_indices("call_").map(|(at, _)| &text[at..at + 33]).collect();
         assert!(ids.len() == 2 && ids[0] != ids[1], "{text}");
@@ -385,13 +338,14 @@ mod tests {
     /// Checks that the first head stays when the answer that gave it is requested again and has another one.
     #[test]
     fn the_head_stays() {
-        let (mut rewriter, reader) = two();
+        let (mut writer, reader) = two();
         let mut out = OutputBuffer::default();
-        rewriter.push(&chunk("\"id\":\"a\",", r#"{"role":"assistant"}"#), &mut out);
+        reader(0).push(&chunk("\"id\":\"a\",", r#"{"role":"assistant"}"#), &mut writer, &mut out);
         for (choice, id) in [(0, "\"id\":\"b\","), (1, "\"id\":\"c\",")] {
-            rewriter.replace_reader(reader(choice));
-            rewriter.push(&chunk(id, r#"{"role":"assistant"}"#), &mut out);
-            rewriter.push(&chunk(id, r#"{"content":"x"}"#), &mut out);
+            writer.restart(choice);
+            let mut reader = reader(choice);
+            reader.push(&chunk(id, r#"{"role":"assistant"}"#), &mut writer, &mut out);
+            reader.push(&chunk(id, r#"{"content":"x"}"#), &mut writer, &mut out);
         }
         let text = String::from_utf8(out.to_vec()).unwrap();
         assert_eq!(text.matches("\"id\":\"chatcmpl-a\"").count(), 4, "{text}");
@@ -409,13 +363,14 @@ mod tests {
             ..Shape::new(Api::Chat, true, Arc::new(options))
         };
         let stamp = Stamp { id: AnswerId(u128::MAX), ..Stamp::default() };
-        let mut rewriter = Rewriter::merging(&shape, &stamp);
+        let mut writer = AnswerWriter::merging(&shape, &stamp);
         let usage =
             r#""prompt_token_ids":[7],"usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5},"#;
         let mut out = OutputBuffer::default();
-        rewriter.push(&chunk(usage, r#"{"content":"x"}"#), &mut out);
-        rewriter.swap_reader(&mut AnswerReader::of_choice(1, shape, stamp));
-        rewriter.push(&chunk(usage, r#"{"content":"x"}"#), &mut out);
+        for choice in 0..2 {
+            let mut reader = AnswerReader::of_choice(choice, shape.clone(), stamp.clone());
+            reader.push(&chunk(usage, r#"{"content":"x"}"#), &mut writer, &mut out);
+        }
         let text = String::from_utf8(out.to_vec()).unwrap();
         let frames: Vec<_> = text.split_terminator("\n\n").collect();
         let ids: Vec<_> = frames.iter().map(|frame| frame.contains(r#""prompt_token_ids":[7]"#)).collect();

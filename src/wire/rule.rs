@@ -59,7 +59,7 @@ rules! {
     Split = "split",
     /// A chunk that carried nothing (2.3 rule 4).
     EmptyChunk = "empty_chunk",
-    /// Text stood in the chunk that finishes (2.3 rule 8).
+    /// Text was in the chunk that finishes (2.3 rule 8).
     FinishMerged = "finish_merged",
     /// A second finish for the same choice (2.3 rule 7).
     FinishRepeated = "finish_repeated",
@@ -115,9 +115,9 @@ rules! {
     LogprobsUnasked = "logprobs_unasked",
     /// Usage was completed, renamed or reordered (2.8).
     Usage = "usage",
-    /// Usage nobody asked for, or on another chunk than its own.
+    /// Usage that was not requested, or on another chunk than its own.
     UsageMoved = "usage_moved",
-    /// Asked for, never received.
+    /// Requested, never received.
     UsageMissing = "usage_missing",
     /// The answer has reasoning, and the engine's usage no count of it; clients get 0 (2.8).
     ReasoningUncounted = "reasoning_uncounted",
@@ -131,7 +131,7 @@ rules! {
     Comment = "comment",
     /// `[DONE]` was added (3.3).
     DoneAdded = "done_added",
-    /// Bytes after the end of the answer: behind `[DONE]`, or behind a failure (2.3 rule 10).
+    /// Bytes after the end of the answer: after `[DONE]`, or after a failure (2.3 rule 10).
     AfterDone = "after_done",
     /// An error came in another shape (3.2).
     ErrorShape = "error_shape",
@@ -181,8 +181,8 @@ impl Tally {
 
     /// Returns the counts added since `known`, an earlier copy of this tally.
     pub fn since(&self, known: &Self) -> impl Iterator<Item = (Rule, u32)> {
-        Rule::ALL.iter().copied().zip(self.0.iter().zip(known.0)).filter_map(|(rule, (now, before))| {
-            let times = now.saturating_sub(before);
+        Rule::ALL.iter().copied().zip(self.0.iter().zip(&known.0)).filter_map(|(rule, (now, before))| {
+            let times = now.saturating_sub(*before);
             (times > 0).then_some((rule, times))
         })
     }

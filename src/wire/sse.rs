@@ -9,7 +9,7 @@ use memchr::memchr2;
 pub const KEEPALIVE: &[u8] = b": keepalive\n\n";
 /// Event of the Messages API that keeps the connection of a silent stream alive (messages 4.1).
 pub const PING: &[u8] = b"event: ping\ndata: {\"type\":\"ping\"}\n\n";
-/// End mark of a stream, behind its last event.
+/// End mark of a stream, after its last event.
 pub const DONE: &[u8] = b"data: [DONE]\n\n";
 
 /// Frame: one dispatched event, or the whole body of an answer that is no stream.
@@ -46,7 +46,7 @@ pub enum FramerOutput<'a> {
 #[derive(Debug)]
 pub struct Framer {
     limit: usize,
-    start: Start,
+    start: StreamStart,
     /// True if the last byte was a CR: an LF right after it belongs to the same line end.
     after_cr: bool,
     /// Beginning of a line whose end has not been read yet.
@@ -60,7 +60,7 @@ pub struct Framer {
 
 /// Progress at the start of the stream, where a byte-order mark is dropped.
 #[derive(Debug, PartialEq, Eq)]
-enum Start {
+enum StreamStart {
     /// Number of bytes of the mark seen so far.
     Mark(usize),
     Passed,
@@ -78,6 +78,18 @@ const MARK: &[u8] = b"\xef\xbb\xbf";
 /// step would leave a copy of the line behind.
 const LARGE_LINE: usize = 1 << 20;
 
+/// Splits bytes into lines, each with its end: LF, CR LF or CR.
+pub fn lines(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let end = memchr2(b'\n', b'\r', rest).map_or(rest.len(), |at| {
+            at + if rest.get(at..).is_some_and(|end| end.starts_with(b"\r\n")) { 2 } else { 1 }
+        });
+        let (line, after) = rest.split_at_checked(end)?;
+        rest = after;
+        (!line.is_empty()).then_some(line)
+    })
+}
+
 /// Appends to a line of at most `limit` bytes, and grows its buffer in few steps.
 fn extend(line: &mut Vec<u8>, more: &[u8], limit: usize) {
     let length = line.len() + more.len();
@@ -93,7 +105,7 @@ impl Framer {
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
-            start: Start::Mark(0),
+            start: StreamStart::Mark(0),
             after_cr: false,
             line: Vec::new(),
             data: Vec::new(),
@@ -106,7 +118,7 @@ impl Framer {
     /// Reads the next bytes and hands every complete event, comment or overflow to `found`.
     pub fn push(&mut self, bytes: &[u8], mut found: impl FnMut(FramerOutput<'_>)) {
         let mut rest = bytes;
-        if self.start != Start::Passed {
+        if self.start != StreamStart::Passed {
             rest = self.pass_mark(rest);
         }
         // The only data line of the current event, as long as it can be borrowed from this read.
@@ -161,11 +173,11 @@ impl Framer {
     }
 
     fn pass_mark<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        let Start::Mark(mut seen) = self.start else { return bytes };
+        let StreamStart::Mark(mut seen) = self.start else { return bytes };
         for (at, byte) in bytes.iter().enumerate() {
             if MARK.get(seen) != Some(byte) {
                 // These bytes are no mark but the beginning of the first line.
-                self.start = Start::Passed;
+                self.start = StreamStart::Passed;
                 if seen < MARK.len() {
                     self.line.extend_from_slice(MARK.get(..seen).unwrap_or_default());
                 }
@@ -173,11 +185,11 @@ impl Framer {
             }
             seen += 1;
             if seen == MARK.len() {
-                self.start = Start::Passed;
+                self.start = StreamStart::Passed;
                 return bytes.get(at + 1..).unwrap_or_default();
             }
         }
-        self.start = Start::Mark(seen);
+        self.start = StreamStart::Mark(seen);
         &[]
     }
 
@@ -229,7 +241,7 @@ impl Framer {
         } else if let Some(name) = field(line, b"event") {
             self.set_name(name);
         } else if let Some(value) = field(line, b"error").filter(|value| value.starts_with(b"{")) {
-            // llama.cpp writes an error as a field of its own instead of the data of an event.
+            // llama.cpp writes an error as its own field instead of the data of an event.
             if !self.has_data {
                 self.set_name(b"error");
                 self.add_data(value, lone, found);

@@ -9,8 +9,8 @@
 //! ChoiceEmitter → DecodedSink → ParsingSink → NormaliserSink → EncoderOutput
 //! ```
 
-use super::decode::{Checks, Decode, ReadOptions, Sink, decoder};
-use super::event::{Delta, Event, Riders, ToolEntry};
+use super::decode::{Checks, Decode, EventSink, ReadOptions, decoder};
+use super::event::{Delta, Event, FrameExtras, ToolEntry};
 use super::fault::Failure;
 use super::held_reasoning::HeldReasoning;
 use super::normalise::{EncoderOutput, Normaliser};
@@ -117,20 +117,20 @@ impl NormaliserSink<'_, '_> {
     }
 }
 
-impl Sink for NormaliserSink<'_, '_> {
+impl EventSink for NormaliserSink<'_, '_> {
     fn event(&mut self, event: Event<'_>) {
         self.normaliser.event(event, self.to);
         self.note_rejection();
     }
 
-    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
-        let left = self.normaliser.delta(choice, delta, riders, self.to);
+    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
+        let left = self.normaliser.delta(choice, delta, extras, self.to);
         self.note_rejection();
         left
     }
 
-    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
-        let left = self.normaliser.tool(choice, entry, riders, self.to);
+    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
+        let left = self.normaliser.tool(choice, entry, extras, self.to);
         self.note_rejection();
         left
     }
@@ -182,7 +182,7 @@ struct ParsingSink<'s, 'o> {
     next: NormaliserSink<'s, 'o>,
 }
 
-impl Sink for ParsingSink<'_, '_> {
+impl EventSink for ParsingSink<'_, '_> {
     fn event(&mut self, event: Event<'_>) {
         match &mut self.parsing {
             Some(parsing) => parsing.event(event, &mut self.next),
@@ -190,22 +190,22 @@ impl Sink for ParsingSink<'_, '_> {
         }
     }
 
-    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
+    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
         if let (Delta::Content(text), Some(beginning)) = (&delta, &mut self.beginning)
             && beginning.look(text)
         {
             self.next.count_rule(Rule::TextMarkup);
         }
         match &mut self.parsing {
-            Some(parsing) => parsing.delta(choice, delta, riders, &mut self.next),
-            None => self.next.delta(choice, delta, riders),
+            Some(parsing) => parsing.delta(choice, delta, extras, &mut self.next),
+            None => self.next.delta(choice, delta, extras),
         }
     }
 
-    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
+    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
         match &mut self.parsing {
-            Some(parsing) => parsing.tool(choice, entry, riders, &mut self.next),
-            None => self.next.tool(choice, entry, riders),
+            Some(parsing) => parsing.tool(choice, entry, extras, &mut self.next),
+            None => self.next.tool(choice, entry, extras),
         }
     }
 
@@ -230,7 +230,7 @@ struct DecodedSink<'s, 'o> {
     next: ParsingSink<'s, 'o>,
 }
 
-impl Sink for DecodedSink<'_, '_> {
+impl EventSink for DecodedSink<'_, '_> {
     fn event(&mut self, event: Event<'_>) {
         let event = match self.checks.check(event, self.whole) {
             Ok(event) => event,
@@ -244,23 +244,23 @@ impl Sink for DecodedSink<'_, '_> {
         }
     }
 
-    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
+    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
         self.shape.add(self.data, choice, &delta);
         match &mut self.held_reasoning {
             Some(held) => {
                 // A template shows neither held nor released text.
                 self.shape.has_other_content |= held.holds(choice as usize);
-                held.delta(choice, delta, riders, &mut self.next)
+                held.delta(choice, delta, extras, &mut self.next)
             }
-            None => self.next.delta(choice, delta, riders),
+            None => self.next.delta(choice, delta, extras),
         }
     }
 
-    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
+    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
         self.shape.has_other_content = true;
         match &mut self.held_reasoning {
-            Some(held) => held.tool(choice, entry, riders, &mut self.next),
-            None => self.next.tool(choice, entry, riders),
+            Some(held) => held.tool(choice, entry, extras, &mut self.next),
+            None => self.next.tool(choice, entry, extras),
         }
     }
 

@@ -290,10 +290,14 @@ mod tests {
             names[0],
             each.join(",")
         );
-        let start = std::time::Instant::now();
+        let seconds = || {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+        };
+        let start = seconds();
         let tools = Tools::read(&tools);
         assert_eq!(tools.types("f", "p99999"), Types { null: true, ..Types::default() });
-        assert!(start.elapsed() < std::time::Duration::from_secs(10), "{:?}", start.elapsed());
+        assert!(seconds() - start < 10.0, "{} s of the processor", seconds() - start);
     }
 
     #[test]

@@ -25,7 +25,7 @@ import shapes  # noqa: E402
 from engine import Answer, whole  # noqa: E402
 from shapes import REASONING_KEY, Said  # noqa: E402
 
-# What the tests look for again behind the proxy: more than ASCII, and a line that a careless reader splits.
+# Text that the tests look for behind the proxy: more than ASCII, and a line that a careless reader splits.
 THOUGHT = ["First I ", "look – at “everything”.", "\nThen\u2028I act."]
 PATCH = "*** Begin Patch\n*** Update File: {path}\n@@\n first\n-second\n+edited: \"Zürich\" \\ done\n*** End Patch\n"
 EDITED = 'edited: "Zürich" \\ done'
@@ -96,7 +96,7 @@ def editor(offered: dict[str, Any], task: str, path: str, step: int) -> Said:
     return steps[step] if step < len(steps) else DONE
 
 
-# What the user asks an agent for. The file's name may say how the engine behaves (`Breaks`).
+# The user's task for an agent. The file's name may tell how the engine behaves (`Breaks`).
 PROMPT = re.compile(r"(Edit|Look again at|Search|Delegate) (/\S+\.txt)\.")
 
 
@@ -106,7 +106,7 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 def edits_by_blocks(body: dict[str, Any]) -> bool:
-    """Whether an agent asks that has no tools. Others ask without tools for a title."""
+    """Whether the request is of an agent that has no tools. Others request a title without tools."""
     return not body.get("tools") and "SEARCH/REPLACE" in body["messages"][0]["content"]
 
 
@@ -118,7 +118,7 @@ def prompt_of(messages: list[dict[str, Any]]) -> Optional[tuple[int, str, str]]:
 
 
 class Overflows:
-    """Finds the first results of tools too long, once for each file whose name asks for it."""
+    """Finds the first results of tools too long, once for each file whose name requests it."""
 
     NAME = re.compile(r"/\S+?/overflows\.txt")
     MESSAGES = {
@@ -138,7 +138,7 @@ class Overflows:
         return whole({"object": "error", "message": self.message, "type": "BadRequestError", "code": 400}, 400)
 
     def summary(self, messages: list[dict[str, Any]]) -> Optional[Said]:
-        """What the model says of the conversation, if it is asked for a summary."""
+        """The model's summary of the conversation, if the request wants one."""
         found = self.NAME.search(json.dumps(messages))
         if found is None or "Respond with TEXT ONLY" not in messages[-1]["content"]:
             return None
@@ -146,10 +146,10 @@ class Overflows:
 
 
 class Breaks:
-    """Breaks off the answer behind results of tools: the first, or each one. The file is named so: breaks-WHEN-in-PART."""
+    """Breaks off the answer after results of tools: the first, or each one. The file is named so: breaks-WHEN-in-PART."""
 
     NAME = re.compile(r"/breaks-(once|always)-in-(thinking|text|call|block)\.txt$")
-    # What stands in one piece, and how many frames come behind it: those of a call are its arguments.
+    # The text of one piece, and the number of frames after it: those of a call are its arguments.
     MARKS = {"thinking": ("look", 0), "text": ("Now I", 0), "call": ('"tool_calls"', 3), "block": ("=======", 0)}
 
     def __init__(self) -> None:

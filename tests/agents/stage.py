@@ -6,7 +6,7 @@ The tests find them by environment; SHAPE is VLLM or SGLANG:
 
     SAMEWIRE_SHAPE            base URL of the proxy
     SAMEWIRE_SHAPE_SUMMARY    the same, of one that writes reasoning as a summary
-    SAMEWIRE_SHAPE_REQUESTS   file of what the engine was asked
+    SAMEWIRE_SHAPE_REQUESTS   file of the engine's requests
     SAMEWIRE_SHAPE_LOG        file of what the proxy says of it
     SAMEWIRE_SHAPE_ENGINE     address of the engine, for a proxy of a test's own
     SAMEWIRE_CONFIG           configuration with which agents find their models
@@ -105,7 +105,7 @@ def main(binary: str, node: str, aider: str, *options: str) -> int:
             programs = {"SAMEWIRE_BIN": str(Path(binary).resolve()), "SAMEWIRE_NODE": node, "SAMEWIRE_AIDER": aider}
             environment = {**clean, **addresses, **programs}
             python = [sys.executable, "-m", "unittest", "discover", "-s", str(HERE / "python"), *options]
-            # A suite reads what its engine was asked: those of two shapes may run side by side, but not two of one shape.
+            # A suite reads the requests to its engine: those of two shapes may run side by side, but not two of one shape.
             name = "coding agents, OpenAI Agents, LangChain"
             results = [
                 suites({f"{name}: {shape}": (python, {**environment, "SAMEWIRE_SHAPES": shape}) for shape in SHAPES}),

@@ -1,4 +1,4 @@
-//! Measurements of time, which other tests would disturb. This is a binary of its own, because Cargo runs one
+//! Measurements of time, which other tests would disturb. They are a separate binary, because Cargo runs one
 //! binary after the other; within it, a lock lets one test run at a time.
 //!
 //! Allocations are counted for each thread, so tests that count them may run beside others, and are in the binary

@@ -327,7 +327,7 @@ async function ownPages(browser, admin) {
   page.on('request', request => new URL(request.url()).origin === origin || request.url().startsWith('data:') || wrong.push(request.url()))
   const fits = () => page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)
   const open = async (url, { width, colorScheme }) => {
-    // The page before was one without an icon, which the browser asks for and complains of.
+    // The page before was one without an icon, which the browser requests and complains about.
     await page.goto('about:blank')
     wrong.length = 0
     origin = new URL(url).origin

@@ -95,14 +95,14 @@ fn a_merged_finish_is_told_as_such() {
 }
 
 #[test]
-fn the_guide_shows_the_real_output() {
-    let guide = std::fs::read_to_string("docs/guide.md").unwrap();
+fn the_document_shows_the_real_output() {
+    let document = std::fs::read_to_string("docs/troubleshoot.md").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.current_dir(env!("CARGO_MANIFEST_DIR")).env("COLUMNS", "100");
     let arguments = ["diff", "fixtures/vllm/gptoss-published", "fixtures/sglang/gptoss-published"];
     let output = String::from_utf8(command.args(arguments).output().unwrap().stdout).unwrap();
-    assert!(guide.contains(&format!("samewire {}\n", arguments.join(" "))));
-    assert!(guide.contains(&format!("```text\n{output}```\n")), "{output}");
+    assert!(document.contains(&format!("samewire {}\n", arguments.join(" "))));
+    assert!(document.contains(&format!("```text\n{output}```\n")), "{output}");
 }
 
 #[test]

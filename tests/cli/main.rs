@@ -12,6 +12,9 @@
     reason = "a test fails by panicking; recordings are JSON of any shape"
 )]
 
+#[macro_use]
+#[path = "../support/fail/mod.rs"]
+mod fail;
 #[path = "../support/cases/mod.rs"]
 mod cases;
 

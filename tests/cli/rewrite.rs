@@ -36,6 +36,13 @@ fn run(command: &mut Command, input: &[u8]) -> Ran {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
+/// Rewrites an answer, which must succeed. Returns stdout and stderr.
+fn rewritten(arguments: &[&str], input: impl AsRef<[u8]>) -> (String, String) {
+    let (code, out, told) = run(&mut rewrite(arguments), input.as_ref());
+    assert_eq!(code, 0, "{out} {told}");
+    (out, told)
+}
+
 /// Temporary folder of one test, deleted when dropped.
 struct Folder(PathBuf);
 
@@ -131,7 +138,7 @@ fn every_vector_byte_for_byte() {
 fn every_capture_as_kept() {
     let folder = Folder::new("captures");
     let mut wrong = Vec::new();
-    // One engine was asked for two choices in one request, which samewire never does: one answer holds one choice.
+    // One request to an engine had two choices, which samewire never sends: one answer holds one choice.
     // Embeddings are no API of the command.
     let is_asked = |fixture: &cases::Fixture| {
         let name = &fixture.case.name;
@@ -142,7 +149,7 @@ fn every_capture_as_kept() {
         let kept = ["chat.sse", "chat.json", "completions.sse", "completions.json"].iter().find_map(read);
         let error = || read(&"error.json").unwrap().split_once('\n').unwrap().1.trim_end().to_owned();
         let kept = kept.unwrap_or_else(error);
-        // What is kept has the engine's own words.
+        // The kept text has the engine's own words.
         let options = serde_json::json!({"engine_errors": "pass"});
         let (_, got, told) = run_case(&Case { options, ..fixture.case.clone() }, &folder);
         if got != kept {
@@ -168,8 +175,7 @@ fn what_the_bytes_are_is_seen() {
         ("vllm/completions/upstream.sse", "text_completion"),
         ("vllm/completions-whole/upstream.json", "text_completion"),
     ] {
-        let (code, got, _) = run(&mut rewrite(&[]), text_of(input).as_bytes());
-        assert_eq!(code, 0, "{input}: {got}");
+        let (got, _) = rewritten(&[], text_of(input));
         assert!(got.contains(api), "{input}: {got}");
         assert_eq!(got.starts_with('{'), input.ends_with(".json"), "{input}: events give events: {got}");
     }
@@ -231,8 +237,7 @@ fn errors_have_the_text_that_clients_read() {
 fn drawn_ids_differ_and_counted_ones_do_not() {
     let input = r#"{"object":"chat.completion","choices":[{"index":0,"message":{"content":"a"},"finish_reason":"stop"}]}"#;
     let id = |arguments: &[&str]| {
-        let (code, got, _) = run(&mut rewrite(arguments), input.as_bytes());
-        assert_eq!(code, 0, "{got}");
+        let (got, _) = rewritten(arguments, input);
         serde_json::from_str::<Value>(&got).unwrap()
     };
     let counted = id(&["--ids", "counter", "--now", "7"]);
@@ -289,8 +294,7 @@ fn a_request_that_would_be_refused_is_left_out_in_part() {
     }
     let request =
         folder.file("responses.json", r#"{"model":"m","input":[{"type":"nothing"}],"stream":true}"#);
-    let (code, out, told) = run(&mut rewrite(&["--request", &request]), stream.as_bytes());
-    assert_eq!(code, 0, "{told}");
+    let (out, told) = rewritten(&["--request", &request], stream);
     assert!(out.contains("response.completed") && told.contains("Read without 'input'."), "{told}");
 }
 
@@ -471,8 +475,7 @@ fn a_count_on_frames_is_told_once() {
         input += &format!("data: {{\"id\":\"a\",\"choices\":[],{}}}\n\ndata: [DONE]\n\n", usage(3));
         let told = |option: &str| {
             let arguments = ["--api", api, "--request", &request, "--set", option];
-            let (code, output, _) = run(&mut rewrite(&arguments), input.as_bytes());
-            assert_eq!(code, 0, "{output}");
+            let (output, _) = rewritten(&arguments, &input);
             let frames = output.split("\n\n").filter_map(|frame| frame.strip_prefix("data: {"));
             let frames = frames.map(|frame| serde_json::from_str::<Value>(&format!("{{{frame}")).unwrap());
             frames.collect::<Vec<_>>()
@@ -498,7 +501,7 @@ fn a_count_on_frames_is_told_once() {
             (text(finish).as_str(), &finish["choices"][0]["finish_reason"]),
             ("three", &"length".into())
         );
-        // Without counts the finish has a frame of its own, without text.
+        // Without counts the finish has its own frame, without text.
         let frames = told("continuous_usage=strip");
         let finish = &frames[frames.len() - 2];
         assert_eq!((text(finish).as_str(), &finish["choices"][0]["finish_reason"]), ("", &"length".into()));
@@ -608,8 +611,7 @@ fn before_and_after_are_those_of_the_frames() {
     }
     input += &chunk("", r#""finish_reason":"eos""#);
     input += "data: [DONE]\n\n";
-    let (code, _, told) = run(&mut rewrite(&["--explain"]), input.as_bytes());
-    assert_eq!(code, 0, "{told}");
+    let (_, told) = rewritten(&["--explain"], input);
     for line in [
         "frames 2-41 (40 times)  unknown_field  dropped: token_ids\n",
         "frame 42  finish_word  finish_reason \"eos\" → \"stop\"\n",
@@ -624,8 +626,7 @@ fn before_and_after_are_those_of_the_frames() {
     assert!(told.contains("  envelope  created 1795501223 → 1795501222\n"), "{told}");
     assert!(told.contains("frames 1-20 (20 times)  id  id ") && !told.contains("  envelope  id "), "{told}");
     let whole = text_of("vllm/text-whole/upstream.json");
-    let (code, _, told) = run(&mut rewrite(&["--explain"]), whole.as_bytes());
-    assert_eq!(code, 0, "{told}");
+    let (_, told) = rewritten(&["--explain"], whole);
     for line in [
         "answer  usage  added: usage.",
         "answer  null_fields  dropped: null fields prompt_routed_experts, audio, ",
@@ -709,8 +710,7 @@ fn the_verdict_names_what_would_help() {
     );
     let input = text_of("vllm/think-raw/upstream.sse");
     let arguments = ["--explain", "--set", "parser=auto", "--request", &request];
-    let (code, _, told) = run(&mut rewrite(&arguments), input.as_bytes());
-    assert_eq!(code, 0, "{told}");
+    let (_, told) = rewritten(&arguments, &input);
     assert!(told.contains("  think  content → reasoning_content, reasoning\n"), "{told}");
     assert!(told.contains("characters were marks of reasoning and calls"), "{told}");
     let hint = told.lines().last().unwrap();
@@ -890,8 +890,7 @@ fn counts_that_an_engine_gives_unasked_stay_where_the_operator_wants_them() {
     ] {
         let sets = options.map(|option| ["--set", option]).concat();
         let arguments = [&["--request", request.as_str()], &sets[..]].concat();
-        let (code, output, _) = run(&mut rewrite(&arguments), input.as_bytes());
-        assert_eq!(code, 0, "{output}");
+        let (output, _) = rewritten(&arguments, &input);
         let text = output.lines().find(|line| line.contains("one")).unwrap();
         assert_eq!(text.contains("\"total_tokens\":6"), text_has_usage, "{options:?}: {output}");
     }
@@ -903,8 +902,7 @@ fn fields_outside_the_format_may_stay_in_their_place() {
     let whole = r#"{"id":"a","object":"chat.completion","created":1,"model":"m","metrics":{"queue_time_ms":0},"prompt_logprobs":null,
         "choices":[{"index":0,"message":{"role":"assistant","content":"hi","mood":"good","secret":null},"finish_reason":"stop",
         "token_ids":null,"routed":[1]}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#;
-    let (code, output, _) = run(&mut rewrite(&["--set", "unknown_fields=in_place"]), whole.as_bytes());
-    assert_eq!(code, 0, "{output}");
+    let (output, _) = rewritten(&["--set", "unknown_fields=in_place"], whole);
     let answer: Value = serde_json::from_str(&output).unwrap();
     assert_eq!(answer["metrics"], serde_json::json!({"queue_time_ms": 0}));
     assert_eq!(answer.get("prompt_logprobs"), Some(&Value::Null), "{output}");
@@ -915,8 +913,7 @@ fn fields_outside_the_format_may_stay_in_their_place() {
 
     let stream = "data: {\"id\":\"a\",\"prompt_token_ids\":null,\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\",\"secret\":null,\"n\":1},\
                   \"token_ids\":null,\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
-    let (code, output, _) = run(&mut rewrite(&["--set", "unknown_fields=in_place"]), stream.as_bytes());
-    assert_eq!(code, 0, "{output}");
+    let (output, _) = rewritten(&["--set", "unknown_fields=in_place"], stream);
     let frames = output.lines().filter_map(|line| line.strip_prefix("data: {"));
     let frames: Vec<Value> =
         frames.map(|frame| serde_json::from_str(&format!("{{{frame}")).unwrap()).collect();
@@ -962,8 +959,7 @@ fn fault_u52_nothing_behind_complete_arguments_is_lost() {
             );
         }
         input += "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n";
-        let (code, output, _) = run(&mut rewrite(&["--engine", engine]), input.as_bytes());
-        assert_eq!(code, 0, "{output}");
+        let (output, _) = rewritten(&["--engine", engine], input);
         let mut calls: Vec<(String, String)> = Vec::new();
         for line in output.lines().filter_map(|line| line.strip_prefix("data: {")) {
             let frame: Value = serde_json::from_str(&format!("{{{line}")).unwrap();
@@ -994,8 +990,7 @@ fn logprobs_that_are_mended_are_counted() {
     let counts = |path: &str, change: &dyn Fn(String) -> String| {
         let request = fixtures().join(path).join("request.json").display().to_string();
         let input = change(text_of(&format!("{path}/upstream.sse")));
-        let (code, _, told) = run(&mut rewrite(&["--request", &request, "--explain"]), input.as_bytes());
-        assert_eq!(code, 0, "{told}");
+        let (_, told) = rewritten(&["--request", &request, "--explain"], input);
         told.contains("  logprobs  ")
     };
     let as_it_is = |text: String| text;

@@ -320,7 +320,7 @@ chat(
     [
         [role()],
         [choice({"content": "Yes"}, logprobs={"content": [logprob("Yes", -0.25)]})],
-        # A token that has no text of its own yet: the first half of an emoji.
+        # A token that has no text yet: the first half of an emoji.
         [choice({}, logprobs={"content": [logprob("�", -1.5)]})],
         [choice({"content": "!"}, finish="stop", logprobs={"content": [logprob("!", -0.5)]})],
     ],
@@ -365,7 +365,7 @@ def usage_on_finish(path: str, body: dict[str, Any], headers: dict[str, str]) ->
     )
 
 
-# --- answers that are stored, hence with an id of their own -----------------------------
+# --- answers that are stored, hence with their own id ----------------------------------
 
 COUNT = itertools.count(1)
 
@@ -516,7 +516,7 @@ def html(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
 
 @script("locked")
 def locked(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
-    """An engine started with a key of its own: the client's key has to reach it."""
+    """An engine started with its own key: the client's key has to reach it."""
     if headers.get("authorization") != f"Bearer {KEY}":
         return whole({"error": "Unauthorized"}, 401)
     return whole(completion("locked", [answer_choice({"content": "Come in."})]))

@@ -3,7 +3,7 @@
     messages.py SHAPE
 
 SHAPE is `vllm` or `sglang`. The `model` of a request selects the script: those of engine.py, and those below, whose
-answers have the habits of the shape. The script `heard` says what the engine was asked, so that a test sees what has
+answers have the habits of the shape. The script `heard` returns the engine's request, so that a test sees what has
 become of its request.
 """
 

@@ -42,7 +42,7 @@ START_SECONDS = 20
 STOP_SECONDS = 20
 SUITE_SECONDS = 480
 
-# Keys of the proxy that checks them, and what they may do. A suite that uses up a limit has a key of its own.
+# Keys of the proxy that checks them, and what they may do. A suite that uses up a limit has its own key.
 KEYS: dict[str, str] = {
     "sk-any": "",
     "sk-few-python": "requests_per_minute = 1",

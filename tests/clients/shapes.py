@@ -13,7 +13,7 @@ from typing import Any, Iterator, Optional
 import engine as scripted
 from engine import CREATED, DONE, Answer, data, stream, wants_usage, whole
 
-# Answers have ids of their own, as a store behind the proxy expects of an engine.
+# Answers have their own ids, as a store behind the proxy expects of an engine.
 COUNTER = itertools.count(1)
 REASONING_KEY = {"vllm": "reasoning", "sglang": "reasoning_content"}
 STOP_KEY = {"vllm": "stop_reason", "sglang": "matched_stop"}
@@ -85,7 +85,7 @@ def new_id(shape: str) -> str:
 
 
 def counts(body: dict[str, Any], tokens: int) -> dict[str, Any]:
-    """The usage that a chunk has where the request asks for it on each."""
+    """The usage that a chunk has if the request wants it on each."""
     if not (body.get("stream_options") or {}).get("continuous_usage_stats"):
         return {}
     prompt = USAGE["prompt_tokens"]

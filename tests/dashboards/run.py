@@ -6,9 +6,9 @@ Checks that
 - the board is well formed: ids, places, descriptions, and only its own variables,
 - every query of the board, its variables and its annotations returns data, with the labels that its legend or table shows,
 - the board shows every metric that samewire has,
-- Prometheus evaluates every rule, and every series that a rule asks for is there,
+- Prometheus evaluates every rule, and every series of a rule exists,
 - every alert has a unit test that expects it to fire, with the labels that its texts use,
-- the guide's table has every alert, with its severity,
+- the table of docs/watch.md has every alert, with its severity,
 - an alert fires where its reason is real, and ends with it.
 """
 
@@ -41,7 +41,7 @@ from run import Failed, Server  # noqa: E402
 
 BOARD = ROOT / "config" / "grafana" / "samewire.json"
 ALERTS = ROOT / "config" / "alerts.yaml"
-GUIDE = ROOT / "docs" / "guide.md"
+DOCUMENT = ROOT / "docs" / "watch.md"
 UNIT_TESTS = ROOT / "tests" / "dashboards" / "alerts-test.yaml"
 # How long a condition may take to come true.
 PATIENCE = 120
@@ -269,7 +269,7 @@ class Query:
 
     def complaint(self, prometheus: Prometheus) -> Optional[str]:
         """What is wrong, if there is not at least one number, or no series with the labels. NaN, which a quantile or a share
-        of nothing is, is no number; nor is the 0 that stands in for a series that is not there, since the traffic makes each."""
+        of nothing is, is no number; nor is the 0 that replaces a missing series, since the traffic makes each."""
         text, now = self.text.replace(" or vector(0)", ""), time.time()
         if self.instant:
             found = prometheus.ask("query", query=text, time=now)["result"]
@@ -363,11 +363,11 @@ def every_alert_has_a_unit_test(names: list[str]) -> None:
             raise Failed(f"{name}: its texts use the labels {sorted(unknown)}, which it does not have")
 
 
-def the_guide_explains_every_alert(prometheus: Prometheus) -> None:
-    rows = re.findall(r"^\| `(Samewire\w+)` \| (\w+) \|", GUIDE.read_text(), re.MULTILINE)
+def the_document_has_every_alert(prometheus: Prometheus) -> None:
+    rows = re.findall(r"^\| `(Samewire\w+)` \| (\w+) \|", DOCUMENT.read_text(), re.MULTILINE)
     there = [(rule["name"], rule["labels"]["severity"]) for rule in rules(prometheus)]
     if sorted(rows) != sorted(there):
-        raise Failed(f"{GUIDE.name} and {ALERTS.name} differ: {sorted(set(rows) ^ set(there))}")
+        raise Failed(f"{DOCUMENT.name} and {ALERTS.name} differ: {sorted(set(rows) ^ set(there))}")
 
 
 def state(prometheus: Prometheus, name: str) -> list[tuple[str, dict[str, str]]]:
@@ -483,7 +483,7 @@ def main(binary: str, program: str, folder: str) -> None:
         wait(lambda: rules_are_healthy(prometheus, names))
         rules_find_their_series(prometheus)
         rules_say_what_to_do(prometheus)
-        the_guide_explains_every_alert(prometheus)
+        the_document_has_every_alert(prometheus)
         wait(lambda: only_what_is_down_is_reported(prometheus))
         end()
     print(f"{count} queries of the board returned data, which show all {metrics} metrics; {len(names)} alerts are evaluated")

@@ -12,6 +12,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod additions;
 mod documents;
 mod layering;
 mod markdown;

@@ -65,9 +65,9 @@ impl Document {
             .map(|line| line.trim_start_matches('#').trim())
     }
 
-    /// Returns the possible link fragments: headings as GitHub names them, and `<a id="…">`.
+    /// Returns the possible link fragments: headings as GitHub names them.
     pub fn anchors(&self) -> BTreeSet<String> {
-        let mut found: BTreeSet<String> = self.named_anchors().map(str::to_owned).collect();
+        let mut found = BTreeSet::new();
         for heading in self.headings() {
             let kept = heading
                 .to_lowercase()
@@ -80,11 +80,6 @@ impl Document {
             found.extend(free);
         }
         found
-    }
-
-    /// Returns the names in `<a id="…">`.
-    pub fn named_anchors(&self) -> impl Iterator<Item = &str> {
-        self.prose.split("<a id=\"").skip(1).filter_map(|rest| rest.split('"').next())
     }
 
     /// Returns the part below a heading, up to the next heading of any level.

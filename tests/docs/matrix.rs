@@ -1,65 +1,67 @@
-//! Every row of the fault matrix in `docs/faults.md` has a test that is named after it: `fault_u12_…`, or
-//! `fault_u12_u13_…` for several rows. A letter marks the origin of the fault: C for clients, U for engines, O for
-//! operations.
+//! Every row of `tests/faults.toml` has a test that is named after it: `fault_u12_…`, or `fault_u12_u13_…` for several
+//! rows. A letter marks the origin of the fault: C for clients, U for engines, O for operations.
 
-use crate::markdown::{self, Document, ROOT};
+use crate::markdown::{ROOT, files};
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Fault matrix of the document: its rows, and the tests that it names for them.
+/// Faults, and properties that always hold.
+#[derive(Deserialize)]
 struct Matrix {
-    /// Rows in lower case. Rows added later between others have a letter after the number.
-    rows: BTreeSet<String>,
-    /// Tests that the document names for each row.
-    named: BTreeMap<String, BTreeSet<String>>,
+    fault: Vec<Row>,
+    property: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    id: String,
+    /// Tests by file.
+    #[serde(default)]
+    tests: BTreeMap<String, Vec<String>>,
+    /// Files that test a property.
+    #[serde(default)]
+    held_by: Vec<String>,
+    #[serde(flatten)]
+    texts: BTreeMap<String, String>,
 }
 
 impl Matrix {
-    /// Reads the matrix. Rows are in one table, and their tests in another: `| <a id="u12b"></a>U12b | …`, `| U12b
-    /// | … |`.
-    fn of(document: &Document) -> Self {
-        let (mut rows, mut named) = (BTreeSet::new(), BTreeMap::<_, BTreeSet<_>>::new());
-        for row in markdown::rows(&document.prose) {
-            let anchor = row[0].strip_prefix("<a id=\"").and_then(|rest| rest.split_once("\"></a>"));
-            if let Some((anchor, name)) = anchor {
-                assert_eq!(anchor, name.to_lowercase());
-                assert!(rows.insert(anchor.to_owned()), "{name} stands there twice");
-            } else if rows.contains(&row[0].to_lowercase()) {
-                let tests = row
-                    .iter()
-                    .flat_map(|cell| markdown::code(cell))
-                    .filter(|code| code.starts_with("fault_"));
-                named.entry(row[0].to_lowercase()).or_default().extend(tests.map(str::to_owned));
-            }
-        }
-        Self { rows, named }
-    }
-
     fn read() -> Self {
-        let matrix = Self::of(&Document::read("docs/faults.md"));
+        let text = std::fs::read_to_string(Path::new(ROOT).join("tests/faults.toml")).unwrap();
+        let matrix: Self = toml::from_str(&text).unwrap();
         // Rows are never removed.
-        assert!(matrix.rows.len() >= 133, "{} rows", matrix.rows.len());
+        assert!(matrix.fault.len() >= 133, "{} rows", matrix.fault.len());
+        let ids: BTreeSet<_> = matrix.all().map(|row| &row.id).collect();
+        assert_eq!(ids.len(), matrix.all().count(), "an id is there twice");
         matrix
     }
-}
 
-/// Collects the texts of all Rust files below a folder.
-fn texts(folder: &Path, found: &mut Vec<String>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            texts(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(std::fs::read_to_string(&path).unwrap());
-        }
+    fn all(&self) -> impl Iterator<Item = &Row> {
+        self.fault.iter().chain(&self.property)
+    }
+
+    /// Returns the ids of the faults, in lower case.
+    fn rows(&self) -> BTreeSet<String> {
+        self.fault.iter().map(|row| row.id.to_lowercase()).collect()
     }
 }
 
-/// Returns the texts of the tests, and of the program with its unit tests.
-fn sources() -> Vec<String> {
-    let mut found = Vec::new();
+/// Returns the ids of all faults and properties.
+pub fn ids() -> BTreeSet<String> {
+    Matrix::read().all().map(|row| row.id.clone()).collect()
+}
+
+/// Returns the texts of the tests, and of the program with its unit tests, by path.
+fn sources() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
     for folder in ["tests", "src"] {
-        texts(&Path::new(ROOT).join(folder), &mut found);
+        files(&Path::new(ROOT).join(folder), &mut |path| {
+            if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(ROOT).unwrap().display().to_string();
+                found.insert(name, std::fs::read_to_string(&path).unwrap());
+            }
+        });
     }
     found
 }
@@ -91,43 +93,49 @@ fn named<'a>(test: &'a str, rows: &'a BTreeSet<String>) -> impl Iterator<Item = 
     words.take_while(|word| rows.contains(*word))
 }
 
+/// Every row names the tests that are named after it, at least one, and they run.
 #[test]
-fn every_row_has_a_test_of_its_name() {
-    let Matrix { rows, .. } = Matrix::read();
-    let sources = sources();
-    let mut held: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (test, ignored) in sources.iter().flat_map(|text| tests(text)) {
-        let mut count = 0;
-        for row in named(test, &rows) {
-            assert!(!ignored, "{test} does not run");
-            held.entry(row).or_default().push(test);
-            count += 1;
+fn every_row_has_tests_of_its_name() {
+    let (matrix, sources) = (Matrix::read(), sources());
+    let rows = matrix.rows();
+    let mut there = BTreeMap::new();
+    let mut missing: BTreeSet<_> = rows.iter().map(String::as_str).collect();
+    for (file, text) in &sources {
+        for (test, ignored) in tests(text) {
+            let of_rows: BTreeSet<_> = named(test, &rows).collect();
+            let is_fault = test.starts_with("fault_");
+            assert!(!is_fault || !ignored && !of_rows.is_empty(), "{test} has no row, or does not run");
+            missing.retain(|row| !of_rows.contains(row));
+            there.insert((file.as_str(), test), of_rows);
         }
-        assert!(count > 0 || !test.starts_with("fault_"), "{test} is named after no row");
     }
-    for (row, tests) in &held {
-        println!("{row}: {}", tests.join(" "));
-    }
-    let missing: Vec<_> = rows.iter().filter(|row| !held.contains_key(row.as_str())).collect();
     assert!(missing.is_empty(), "rows without a test: {missing:?}");
+    for Row { id, tests, .. } in &matrix.fault {
+        let tests = tests.iter().flat_map(|(file, names)| names.iter().map(move |name| (&**file, &**name)));
+        for at in tests {
+            let of_rows = there.get_mut(&at).unwrap_or_else(|| panic!("{id}: {at:?} is not there"));
+            let is_its = of_rows.remove(id.to_lowercase().as_str()) || !at.1.starts_with("fault_");
+            assert!(is_its, "{id}: {at:?} is named after other rows");
+        }
+    }
+    there.retain(|_, of_rows| !of_rows.is_empty());
+    assert!(there.is_empty(), "tests that their rows do not name: {there:?}");
 }
 
-/// Every test that the document names for a row exists.
 #[test]
-fn every_test_that_the_document_names_is_there() {
-    let Matrix { rows, named: told } = Matrix::read();
-    let sources = sources();
-    let there: BTreeSet<&str> = sources.iter().flat_map(|text| tests(text)).map(|(test, _)| test).collect();
-    let mut wrong = Vec::new();
-    for row in &rows {
-        let tests: Vec<_> = told.get(row).into_iter().flatten().collect();
-        if !tests.iter().any(|test| named(test, &rows).any(|named| named == row)) {
-            wrong.push(format!("{row} names no test of its own"));
-        }
-        let missing = tests.into_iter().filter(|test| !there.contains(test.as_str()));
-        wrong.extend(missing.map(|test| format!("{row}: {test}")));
+fn every_row_has_its_texts() {
+    let matrix = Matrix::read();
+    for Row { id, texts, held_by, .. } in matrix.all() {
+        assert!(texts.values().all(|text| !text.trim().is_empty()), "{id} has an empty text");
+        assert!(held_by.iter().all(|file| Path::new(ROOT).join(file).is_file()), "{id}: {held_by:?}");
+        let keys: Vec<_> = texts.keys().filter(|key| *key != "note").collect();
+        let expected: &[_] = match id.chars().next() {
+            Some('P') => &["holds", "name"],
+            Some('O') => &["client", "fault", "never", "samewire"],
+            _ => &["client", "engine", "fault", "never"],
+        };
+        assert!(keys == expected && held_by.is_empty() != id.starts_with('P'), "{id}: {keys:?}");
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// The parsers are tested here, because the other tests rely on them.
@@ -136,11 +144,7 @@ fn tests_are_told_from_other_functions() {
     let text = "#[test]\nfn fault_c01_a() {\n}\n/// x\n#[tokio::test(flavor = \"multi_thread\")]\n#[ignore]\n\
                 async fn fault_u12b_o07_c() {}\nfn fault_c02_d() {}\n#[test]\nconst fn e() {}\nfn fault_c03_f() {}\n";
     assert_eq!(tests(text), [("fault_c01_a", false), ("fault_u12b_o07_c", true)]);
-    let text = "| row | x |\n|---|---|\n| <a id=\"u12b\"></a>U12b | a |\n| <a id=\"o07\"></a>O07 | b |\n\n\
-                | row | tests |\n|---|---|\n| U12b | `fault_u12b_x`, `y` |\n";
-    let Matrix { rows, named: told } = Matrix::of(&Document::of("x.md", text.to_owned()));
-    assert_eq!(rows.iter().collect::<Vec<_>>(), ["o07", "u12b"]);
-    assert_eq!(told["u12b"].iter().collect::<Vec<_>>(), ["fault_u12b_x"]);
+    let rows = ["o07", "u12b"].map(str::to_owned).into();
     assert_eq!(named("fault_u12b_o07_c", &rows).collect::<Vec<_>>(), ["u12b", "o07"]);
     assert_eq!(named("fault_c99_o07", &rows).count() + named("u12_x", &rows).count(), 0);
 }

@@ -1,4 +1,4 @@
-"""An engine that says how many tokens it is asked for, and counts who asks.
+"""An engine that sends as many tokens as requested, and counts its clients.
 
 The last message of a chat request has the form `ID TOKENS PACE`: the answer has the texts `0 `, `1 ` … up to TOKENS, with PACE
 seconds between two. Anything else is answered with one token.

@@ -79,7 +79,7 @@ class Database:
 
 
 class Replica:
-    """A samewire on an address of its own, whose ports are those of all replicas."""
+    """A samewire on its own address, whose ports are those of all replicas."""
 
     def __init__(self, number, ports, engine, database, folder):
         self.host = f"127.0.0.{number}"

@@ -1,6 +1,9 @@
 //! The fuzz targets and the laws they check, for libFuzzer.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests, each of which uses its part")]
 
+#[macro_use]
+#[path = "../support/fail/mod.rs"]
+mod fail;
 #[path = "../support/canonical/mod.rs"]
 mod canonical;
 #[path = "../support/cases/mod.rs"]

@@ -23,7 +23,7 @@ FUZZ_CORPUS=$PWD/corpus cargo test --locked --quiet --manifest-path ../../Cargo.
 broken=()
 for target in "${targets[@]}"; do
   printf '\n== %s, %d s\n' "$target" "$seconds"
-  # The limit of time stands in the targets; libFuzzer's is for what does not come back. 64 MiB are the most that may be
+  # The limit of time is in the targets; libFuzzer's is for what does not come back. 64 MiB are the most that may be
   # asked for at a time. Looking for leaks after each run would cost more than the run; telling where a panic came from
   # takes longer than a run may.
   RUST_BACKTRACE=0 cargo +nightly fuzz run --fuzz-dir . "$target" -- -max_total_time="$seconds" -max_len=8192 -dict=words.dict \

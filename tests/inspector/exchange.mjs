@@ -10,7 +10,7 @@ const selected = async page => (await page.waitForSelector('.frame-list [aria-se
 const selects = (page, row) => until(page, row => document.querySelector('.frame-list [aria-selected=true]')?.dataset.row === String(row), row)
 
 function frames(stage, fresh) {
-  stage.check('both sides stand in their rows, byte for byte', () => fresh(async ({ url, state }) => {
+  stage.check('both sides are in their rows, byte for byte', () => fresh(async ({ url, state }) => {
     const rows = data.rows(30)
     state.exchanges.set('req_bytes', data.exchange('req_bytes', rows))
     await stage.with(`${url}/ui/#/exchange/req_bytes`, { height: 4_000 }, async page => {
@@ -30,7 +30,7 @@ function frames(stage, fresh) {
     })
   }))
 
-  stage.check('changes stand with their rules, are explained on demand, and are marked in the text', () => fresh(async ({ url }) => {
+  stage.check('changes are beside their rules, are explained on demand, and are marked in the text', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
       await open(page)
       const row = '[data-row="2"]'

@@ -1,6 +1,6 @@
 // Mock of the admin listener: the page's files with the listener's headers, and the inspector's API with made-up data.
 //
-// `state` decides the answers; tests change it while the page is open. Each answer is computed when it is asked for.
+// `state` decides the answers; tests change it while the page is open. Each answer is computed when it is requested.
 import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import path from 'node:path'
@@ -15,7 +15,7 @@ export const POLICY =
 
 const TYPES = { '.html': 'text/html; charset=utf-8', '.css': 'text/css; charset=utf-8', '.js': 'text/javascript; charset=utf-8' }
 
-/** Files of the page may be asked for by these names alone. */
+/** Files of the page may be requested by these names alone. */
 async function file(name, response) {
   const relative = path.normalize(name || 'index.html')
   if (relative.startsWith('..')) return response.writeHead(404).end()

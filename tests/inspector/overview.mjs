@@ -6,7 +6,7 @@ import { drawn, textOf, until } from './stage.mjs'
 const rowsOf = (page, list = '.requests') => page.$$eval(`${list} .list-row`, rows => rows.map(row => row.innerText.replace(/\s+/g, ' ')))
 
 function requests(stage, fresh) {
-  stage.check('requests that run stand first, and one that ends says how', () => fresh(async ({ url, state }) => {
+  stage.check('running requests come first, and one that ends shows how', () => fresh(async ({ url, state }) => {
     const running = { ...data.running(1)[0], id: 'req_live', model: 'live-model', key: 'live-key', state: 'waiting', first_token_ms: null, tokens: 0, tokens_per_second: null, is_captured: true }
     let all = { running: [running], ended: [] }
     state.requests = () => all
@@ -24,7 +24,7 @@ function requests(stage, fresh) {
     })
   }))
 
-  stage.check('a hidden page asks for nothing, and goes on when it is seen again', () => fresh(async ({ url, state }) => {
+  stage.check('a hidden page requests nothing, and continues when it is visible again', () => fresh(async ({ url, state }) => {
     await stage.with(`${url}/ui/`, {}, async page => {
       await page.waitForSelector('.requests .list-row')
       const set = isHidden => page.evaluate(isHidden => {

@@ -53,7 +53,7 @@ function frames(stage) {
     }
   })
 
-  stage.check('text that is no JSON is left as it is', () => {
+  stage.check('text that is not JSON is left unchanged', () => {
     for (const text of ['', 'data: [DONE]', ': ping', 'data: {', 'data: {"a":', 'data: {"a":"b', '{"a" 1}', '{"a":1,}', '[1 2]', 'data: {"a":"\\', '<html>', `${'['.repeat(5_000)}`]) {
       const found = scalars(text)
       assert.ok(found === null || found.length > 0, text)

@@ -8,7 +8,7 @@ const LANES = 3
 /** Limit for a condition, in milliseconds: generous, because a busy machine is no fault of the page. */
 const LIMIT = 30_000
 
-/** Messages of the browser about answers that a check asked for. */
+/** Messages of the browser about answers that a check requested. */
 const EXPECTED = /Failed to load resource/
 
 /** Violations of the policy are collected in the page, before any of its scripts run. */
@@ -20,7 +20,7 @@ function watchPolicy() {
 /**
  * Chromium with the checks' packages; `modules` is the folder of node_modules.
  *
- * Checks are added, and then run several at once. Each has a server of its own, and so an origin of its own.
+ * Checks are added, and then run several at once. Each has its own server, and so its own origin.
  */
 export class Stage {
   constructor(browser, modules) {
@@ -34,7 +34,7 @@ export class Stage {
     this.only = process.env.SAMEWIRE_CHECK
   }
 
-  /** Adds a check. It gets a function for what it has to tell, which stands below its name. */
+  /** Adds a check. It gets a function for its report, which appears below its name. */
   check(name, test) {
     if (!this.only || name.includes(this.only)) this.queue.push({ name, test })
   }
@@ -91,7 +91,7 @@ export class Stage {
     this.idle.push(lane)
   }
 
-  /** A page in a window and a context of its own, with what is watched in it. */
+  /** A page in its own window and context, with its watched values. */
   async #open() {
     const context = await this.browser.newContext({ acceptDownloads: true })
     context.setDefaultTimeout(LIMIT)

@@ -109,7 +109,7 @@ def response(whole: dict[str, Any]) -> Answer:
 
 
 def events(body: bytes, faults: list[str]) -> list[tuple[str, str]]:
-    """Names and data of canonical server-sent events: `[event: NAME] data: ONE LINE`, and a blank line behind each."""
+    """Names and data of canonical server-sent events: `[event: NAME] data: ONE LINE`, and a blank line after each."""
     text = body.decode()
     if "\r" in text or not text.endswith("\n\n"):
         faults.append("the stream has carriage returns, or no blank line at its end")
@@ -127,7 +127,7 @@ def events(body: bytes, faults: list[str]) -> list[tuple[str, str]]:
 
 
 def chunks(body: bytes, answer: Answer) -> list[dict[str, Any]]:
-    """The frames of a chat or completions stream; one envelope for all, `[DONE]` behind the last, usage in it alone."""
+    """The frames of a chat or completions stream; one envelope for all, `[DONE]` after the last, usage in it alone."""
     found = events(body, answer.faults)
     if not found or found[-1] != ("", "[DONE]"):
         answer.faults.append("no [DONE] at the end")
@@ -145,7 +145,7 @@ def chunks(body: bytes, answer: Answer) -> list[dict[str, Any]]:
     if frames and not frames[-1]["choices"] and frames[-1]["usage"]:
         answer.tokens = frames.pop()["usage"]["completion_tokens"]
     else:
-        answer.faults.append("no usage in a frame of its own at the end")
+        answer.faults.append("no usage in a separate frame at the end")
     for frame in frames:
         if frame["usage"] is not None or len(frame["choices"]) != 1:
             answer.faults.append(f"usage, or not one choice: {frame}")

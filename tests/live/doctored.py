@@ -64,7 +64,7 @@ def faults(start: Start, report: dict[str, Any]) -> list[str]:
     """What the report lacks, has too much, or advises without effect."""
     findings = {finding["id"]: finding for finding in report["findings"]}
     wrong = {name for name, finding in findings.items() if finding["severity"] in ("note", "warning", "broken")}
-    told = [f"not all was asked: {report['stopped']}"] if report["stopped"] else []
+    told = [f"not all requests were sent: {report['stopped']}"] if report["stopped"] else []
     told += [f"{name} is {findings[name]['severity']}" for name in start.found if name not in wrong]
     # A call that is left in the text is missing from answers that had to have one, too.
     also = {"tools-named", "tools-required"} if start.found == LEFT else set()

@@ -44,7 +44,7 @@ class Run:
     parsers: bool
     parsing: bool
     start_seconds: int
-    # It gives vectors, and is asked no questions.
+    # It gives vectors, and gets no questions.
     pools: bool = False
     answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
     raw: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -121,7 +121,7 @@ def within(run: Run, question: Question) -> Iterator[Result]:
                 one, other = spelled(one), spelled(other)
             yield compare(name, "whole", api, one, other, strict=strict or api == "completions")
     for form in FORMS:
-        # Why it ended is judged elsewhere: engines say "tool_calls" without any, or "stop" behind one.
+        # Why it ended is judged elsewhere: engines say "tool_calls" without any, or "stop" after one.
         yield compare(name, "lossless", form, told[f"rewritten {form}"], told[f"engine {form}"], finish=False)
         if not run.parsing:
             yield compare(name, "lossless", f"live {form}", told[f"chat {form}"], told[f"engine {form}"], strict=strict, finish=False)

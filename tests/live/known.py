@@ -13,7 +13,7 @@ NATIVE = "native messages"
 @dataclass(frozen=True)
 class Known:
     """What differs, of which engine; empty: any. `tail`: the end of a part is missing, and nothing else. `what`: how the ways or
-    forms that differ begin. `bare`: also where the engine has no parsers of its own."""
+    forms that differ begin. `bare`: also where the engine has no own parsers."""
 
     engine: str
     why: str
@@ -81,7 +81,7 @@ KNOWN = [
 
 
 def known(engines: list[tuple[str, bool]], result: Any) -> str:
-    """Why a comparison of these engines, each with whether it has parsers of its own, may fail; empty: it may not."""
+    """Why a comparison of these engines, each with whether it has its own parsers, may fail; empty: it may not."""
     for one in KNOWN:
         if not any(engine.startswith(one.engine) and (parsers or one.bare) for engine, parsers in engines):
             continue

@@ -146,7 +146,7 @@ def fold(told: list[dict[str, Any]], calls: list[str], faults: list[str]) -> lis
         kind = event["type"]
         if kind == "content_block_start":
             if open_block is not None or event["index"] != len(blocks):
-                faults.append(f"block {event['index']} begins behind {len(blocks)}, or before their end")
+                faults.append(f"block {event['index']} begins after {len(blocks)}, or before their end")
             open_block, text = event["content_block"], ""
             blocks.append(open_block)
             empty = {"thinking": {"thinking": "", "signature": ""}, "text": {"text": ""}, "tool_use": {"input": {}}}[open_block["type"]]
@@ -176,7 +176,7 @@ def add(delta: dict[str, Any], block: dict[str, Any], faults: list[str]) -> str:
     if of != block["type"] or list(delta) != ["type", member] or not piece:
         faults.append(f"a delta of another kind, or an empty one: {delta} in {block['type']}")
     elif block.get("signature"):
-        faults.append("a delta behind the signature")
+        faults.append("a delta after the signature")
     elif of == "tool_use":
         return piece
     else:
@@ -185,7 +185,7 @@ def add(delta: dict[str, Any], block: dict[str, Any], faults: list[str]) -> str:
 
 
 def unwrapped(text: str) -> str:
-    """The arguments of a streamed call: nothing stands for an empty object."""
+    """The arguments of a streamed call: nothing means an empty object."""
     try:
         return arguments(json.loads(text or "{}")) if "raw_arguments" in text else text or "{}"
     except ValueError:

@@ -30,7 +30,7 @@ PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEh
 
 @dataclass
 class Stage:
-    """An engine, samewire before it, and the official library before that. `native`: the engine is asked through its own Messages."""
+    """An engine, samewire before it, and the official library before that. `native`: the engine gets requests through its own Messages."""
 
     run: Run
     engine: Engine
@@ -84,7 +84,7 @@ def called(at: Stage, **more: Any) -> Any:
 
 
 def answered(at: Stage, content: list[dict[str, Any]]) -> Any:
-    """The message behind a call and its result."""
+    """The message after a call and its result."""
     call = next(block for block in content if block["type"] == "tool_use")
     result = {"type": "tool_result", "tool_use_id": call["id"], "content": '{"temp": 21}'}
     messages = [user("weather"), {"role": "assistant", "content": content}, user([result])]
@@ -92,7 +92,7 @@ def answered(at: Stage, content: list[dict[str, Any]]) -> Any:
 
 
 def directly(engine: Engine, first: Any, reasoning: str) -> int:
-    """Tokens of the prompt behind that message, as the engine counts them in chat with that reasoning."""
+    """Tokens of the prompt after that message, as the engine counts them in chat with that reasoning."""
     call = {**CALL, "function": {**CALL["function"], "arguments": '{"city":"Tokyo"}'}}
     said = {"role": "assistant", "content": text(first) or None, "tool_calls": [call]} | ({REASONING[engine.name]: reasoning} if reasoning else {})
     messages = [user("weather"), said, {"role": "tool", "tool_call_id": CALL["id"], "content": '{"temp": 21}'}]
@@ -184,7 +184,7 @@ def begun(at: Stage) -> str | None:
     wrong = []
     forms = (True, False)
     if at.engine.name == "llamacpp":
-        at.run.skip("Messages: a whole answer behind a begun text", "the engine repeats the text in it, and samewire does not take it off")
+        at.run.skip("Messages: a whole answer after a begun text", "the engine repeats the text in it, and samewire does not take it off")
         forms = (True,)
     for stream in forms:
         answer = asking.through(at.proxy.address, "messages", {**body, "stream": stream})

@@ -1,4 +1,4 @@
-"""What is asked for the sake of Anthropic's Messages: what their requests can say otherwise than those of chat."""
+"""Questions for Anthropic's Messages: the parts of their requests that differ from those of chat."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def logprobs(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -
 
 
 def choices(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> str | None:
-    """two choices come where two are asked for, whole and as a stream"""
+    """a request for two choices gets two, whole and as a stream"""
     body = {"model": engine.model, "messages": [{"role": "user", "content": "long"}], "max_tokens": 20, "temperature": 0.5, "n": 2}
     whole = client.chat.completions.create(**body)
     told, ids = of_choices(client.chat.completions.create(**body, stream=True), lambda choice: text(choice.delta))

@@ -1,6 +1,6 @@
-"""What is asked, and what is known of the answers.
+"""Questions, and the known facts about their answers.
 
-The tiny model answers a keyword with a text of its own (tiny-qwen3/README.md): the same raw text from every engine.
+The tiny model answers a keyword with its own text (tiny-qwen3/README.md): the same raw text from every engine.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Question:
     raw: bool = True
     # Whether it makes sense where the engine has no parsers.
     bare: bool = True
-    # What the request for Messages has in the place of what follows from that of chat. Responses are not asked then.
+    # Parts of the request for Messages that replace those made from the chat request. Then no Responses request is sent.
     message: dict[str, Any] | None = None
 
     def chat(self, model: str, stream: bool) -> dict[str, Any]:

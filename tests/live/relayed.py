@@ -38,7 +38,7 @@ BODIES: dict[str, dict[str, dict[str, Any]]] = {
         "/v1/rerank": {"query": "hello", "documents": TEXTS},
     },
 }
-# Values that differ from one answer to the next, whoever gives them.
+# Values that differ from one answer to the next, from any server.
 OWN = re.compile(rb'"(id|created|created_at|[a-z0-9_]*latency[a-z_]*|[a-z_]*(?:time|ts|ms|throughput)|cached_tokens)": ?("[^"]*"|[-+.0-9e]+|null)')
 
 

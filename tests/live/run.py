@@ -1,4 +1,4 @@
-"""Serves a tiny model with real engines, puts samewire before them, asks everything in every way, and judges.
+"""Serves a tiny model with real engines, puts samewire before them, sends every question in every way, and judges.
 
     run.py BINARY WORK [--only TEXT] ENGINE=VERSION…
 
@@ -87,7 +87,7 @@ class Clients:
 
 
 def without_native(engine: Engine) -> dict[str, str]:
-    """Why the engine's own Responses and Messages are not asked; empty where they are."""
+    """Why the engine's own Responses and Messages get no questions; empty where they do."""
     if engine.pools:
         return {}
     if not engine.parsers:
@@ -149,7 +149,7 @@ def main() -> int:
     arguments.add_argument("--only", default="")
     arguments.add_argument("engines", nargs="+")
     given = arguments.parse_args()
-    # Servers are in groups of their own: they must be ended, also when this is.
+    # Servers are in separate groups: they must be ended, also when this is.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
     started = time.monotonic()
     (given.work / "logs").mkdir(exist_ok=True)
@@ -182,7 +182,7 @@ def both(name: str, version: str, binary: str, work: Path, questions: list[Quest
         for engine in engines:
             engine.wait()
             print(f"{engine.label}: ready after {engine.start_seconds} s", flush=True)
-        # llama.cpp answers with one thread, so that the second engine has a processor of its own where there are two.
+        # llama.cpp answers with one thread, so that the second engine has its own processor if there are two.
         with concurrent.futures.ThreadPoolExecutor(2 if name == "llamacpp" else 1) as pool:
             runs = list(pool.map(lambda engine: gather(engine, binary, work, [] if engine.pools else questions), engines))
         if name == "llamacpp":

@@ -29,7 +29,7 @@ class Unfit(Exception):
 
 
 class Server:
-    """A process in a group of its own, with its output in a file."""
+    """A process in its own group, with its output in a file."""
 
     def __init__(self, command: list[str], log: Path, environment: dict[str, str], folder: Path = HERE) -> None:
         self.log = log
@@ -62,7 +62,7 @@ class Server:
 
 
 def clean_environment() -> dict[str, str]:
-    """Without proxies and keys of whoever runs this."""
+    """Without proxies and keys of the present user."""
     strange = ("OPENAI_", "SAMEWIRE_", "PYTHON", "VLLM_", "SGLANG_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(strange)}
     for key in ("http_proxy", "https_proxy", "all_proxy"):
@@ -99,7 +99,7 @@ class Engine:
         self.model = model.name
         self.label = f"{name} {version}" + (" pooling" if pools else "" if parsers else " without parsers")
         self.address = f"127.0.0.1:{free_port()}"
-        # A version with +rust has its front end in Rust, one with +http2 is asked over HTTP/2.
+        # A version with +rust has its front end in Rust, one with +http2 gets requests over HTTP/2.
         release, _, serves = version.partition("+")
         self.front_end, self.http2 = "rust" if serves == "rust" else "", serves == "http2"
         python = str(work / f"{name}-{release}" / "bin" / "python")

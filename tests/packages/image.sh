@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the unpacked image as its configuration says, before an engine; called by tests/packages.sh in a network of its own.
+# Runs the unpacked image as its configuration says, before an engine; called by tests/packages.sh in a separate network.
 #
 #   tests/packages/image.sh ROOT LAYOUT TAG
 set -euo pipefail
@@ -28,7 +28,7 @@ wait_for() {
   return 1
 }
 
-# Only root can become the image's user; whoever else runs this stays what he is.
+# Only root can become the image's user; any other user stays the same.
 if [[ $(id -u) -ne 0 ]]; then
   setpriv() {
     while [[ $1 != bwrap ]]; do shift; done

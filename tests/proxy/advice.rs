@@ -1,8 +1,7 @@
-//! Advice of `doctor`: each configuration that it prints is tried by `--through`, and has to mend what it is printed for.
+//! Advice of `doctor`: `--through` tries each configuration that it prints, which has to repair its finding.
 
 use crate::doctor::{Outcome, doctor};
-use crate::sim::{Engine, Script, json_string};
-use serde_json::Value;
+use crate::sim::prelude::*;
 
 const CALL: &str =
     "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
@@ -21,14 +20,14 @@ type Written = fn(Said) -> String;
 fn chat(is_stream: bool, message: &str, finish: &str) -> Script {
     let tokens = u32::try_from(message.len() / 3).unwrap();
     if is_stream {
-        let chunks = Script::new().head_sse().role().delta(&format!("{{{message}}}"), "null");
+        let chunks = Script::stream().delta(&format!("{{{message}}}"), "null");
         return chunks.finish(finish).usage(30, tokens).done().end();
     }
     let body = format!(
         r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant",{message}}},"finish_reason":"{finish}"}}],"usage":{{"prompt_tokens":30,"completion_tokens":{tokens},"total_tokens":{}}}}}"#,
         30 + tokens
     );
-    Script::new().json("200 OK", &body)
+    Script::ok(&body)
 }
 
 /// Starts a vLLM that serves a model of this name and leaves what `written` makes of the model's words.
@@ -50,8 +49,8 @@ fn serves(engine: &Engine, model: &str) {
     let models = format!(
         r#"{{"object":"list","data":[{{"id":"{model}","object":"model","owned_by":"vllm","max_model_len":8192}}]}}"#
     );
-    engine.set_models(Script::new().json("200 OK", &models));
-    engine.set_route("/version", Script::new().json("200 OK", r#"{"version":"0.33.0"}"#));
+    engine.set_models(Script::ok(&models));
+    engine.set_route("/version", Script::ok(r#"{"version":"0.33.0"}"#));
 }
 
 fn content(text: &str) -> String {
@@ -62,7 +61,7 @@ async fn examined(engine: &Engine) -> Outcome {
     doctor(&[&engine.url(), "--through", "--json", "--idle", "100ms"]).await
 }
 
-/// Fails unless samewire mends every finding for which a key of its configuration is advised, and these among them.
+/// Fails unless samewire repairs every finding for which a key of its configuration is advised, and these among them.
 fn assert_mended(outcome: &Outcome, ids: &[&str]) {
     let report = outcome.json();
     let findings = report["findings"].as_array().unwrap();
@@ -137,10 +136,10 @@ async fn a_parser_of_calls_for_another_model_is_found() {
         body["usage"]["completion_tokens"] = tokens;
         match is_stream {
             true => {
-                let chunks = Script::new().head_sse().role().delta(&format!("{{{said}}}"), "null");
+                let chunks = Script::stream().delta(&format!("{{{said}}}"), "null");
                 chunks.finish("stop").usage(30, 60).done().end()
             }
-            false => Script::new().json("200 OK", &body.to_string()),
+            false => Script::ok(body),
         }
     })
     .await;
@@ -150,7 +149,7 @@ async fn a_parser_of_calls_for_another_model_is_found() {
     assert_eq!(found["severity"], "broken", "{found}");
     assert_eq!(found["engine"], "--enable-auto-tool-choice --tool-call-parser hermes");
     // samewire does not see the call either, and nobody says that it helps.
-    assert_eq!((&found["samewire"], &found["config"]), (&Value::Null, &serde_json::json!([])));
+    assert_eq!((&found["samewire"], &found["config"]), (&Value::Null, &json!([])));
     assert_eq!(found["through"]["severity"], "broken", "{found}");
 }
 
@@ -166,7 +165,7 @@ async fn the_flag_for_calls_is_named_for_the_front_end_in_rust() {
                 r#"{"error":{"message":"failed to submit chat request: tool parsing is disabled by frontend configuration","type":"InternalServerError","param":null,"code":500}}"#,
             ),
             (true, true) => chat(is_stream, &content(CALL), "stop"),
-            _ if is_stream => Script::new().head_sse().ev(r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"Hi"}}]}"#).finish("stop").done().end(),
+            _ if is_stream => Script::new().head_sse().ev(r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"Hi"}}]}"#).stop(),
             _ => chat(is_stream, &content("Hello there."), "stop"),
         }
     })
@@ -191,7 +190,7 @@ async fn other_keys_of_the_configuration_mend_what_they_are_printed_for() {
                 "400 Bad Request",
                 r#"{"error":{"message":"System message must be at the beginning."}}"#,
             ),
-            true => Script::new().head_sse().role().text("Hi there").done().end(),
+            true => Script::stream().text("Hi there").done().end(),
             false => chat(false, &content("Hi there"), "stop"),
         }
     })

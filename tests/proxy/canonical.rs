@@ -1,6 +1,6 @@
 //! Second, independent implementation of the canonical stream, for comparison byte for byte.
 
-use crate::sim::json_string;
+use crate::sim::prelude::*;
 
 /// Builder of a canonical chat stream with one choice. Add the frames in order and compare [`Self::text`].
 #[derive(Clone)]
@@ -67,7 +67,7 @@ impl Canonical {
         self.delta(&format!(r#"{{"reasoning_content":{text},"reasoning":{text}}}"#), "null")
     }
 
-    /// Appends the tokens that [`crate::sim::Script::tok`] sends.
+    /// Appends the tokens that [`Script::tok`] sends.
     pub fn tok(self, name: &str, n: usize) -> Self {
         (0..n).fold(self, |this, i| this.content(&format!("{name}.{i} ")))
     }
@@ -118,7 +118,7 @@ impl Canonical {
         Self::new().role().content(text).finish("stop").done()
     }
 
-    /// Returns the canonical form of [`crate::sim::Script::answer`].
+    /// Returns the canonical form of [`Script::answer`].
     pub fn answer(name: &str, n: usize) -> Self {
         Self::new().role().tok(name, n).finish("stop").done()
     }

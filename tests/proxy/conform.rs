@@ -1,9 +1,9 @@
 //! `samewire conform` as users run it: against samewire in front of engines of each recorded shape, against such an
 //! engine itself, and against servers that stall, flood or send garbage.
 
+use crate::sim::prelude::*;
+use crate::sim::refusing;
 use crate::sim::tls::{Authority, Folder, file_key_line};
-use crate::sim::{Engine, Script, Setup, Step, World};
-use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -114,7 +114,7 @@ async fn samewire_passes_in_front_of_an_engine_that_takes_any_name() {
 #[tokio::test]
 async fn samewire_passes_every_row_on_recorded_engines() {
     for kind in ["vllm", "sglang"] {
-        let world = World::start(engine(kind).await, Setup::new()).await;
+        let world = World::start(engine(kind), Setup::new()).await;
         let folder = folder(&format!("conform-{kind}"));
         let (saved, junit) = (folder.join("saved"), folder.join("junit.xml"));
         let url = format!("http://{}", world.proxy());
@@ -141,8 +141,7 @@ async fn samewire_passes_every_row_on_recorded_engines() {
 #[tokio::test]
 async fn samewire_passes_with_the_engines_own_responses() {
     for kind in ["vllm", "sglang"] {
-        let setup = Setup::new().upstream_keys("responses = \"native\"");
-        let world = World::start(engine(kind).await, setup).await;
+        let world = World::start(engine(kind), Setup::new().upstream_keys("responses = \"native\"")).await;
         let url = format!("http://{}", world.proxy());
         let only = ["--only", "responses-stream", "--only", "responses-whole"];
         let outcome = conform(&[&[url.as_str(), "--json", "--model", "m"][..], &only].concat()).await;
@@ -161,7 +160,7 @@ async fn servers_with_tls_are_asked_where_their_authority_is_trusted() {
     let key = folder.write("tls.key", &pair.key);
     let config =
         format!("[tls]\n{}{}", file_key_line("cert_file", &certificate), file_key_line("key_file", &key));
-    let world = World::start(engine("vllm").await, Setup::new().config(&config).allow_errors()).await;
+    let world = World::start(engine("vllm"), Setup::new().config(&config).allow_errors()).await;
     let url = format!("https://localhost:{}", world.proxy().port());
     let base = [url.as_str(), "--json", "--only", "chat-whole", "--model", "m"];
     let unknown = conform(&base).await;
@@ -199,7 +198,7 @@ async fn engines_fail_where_they_differ() {
 #[tokio::test]
 async fn bad_servers_are_given_up_and_reported() {
     let flood = Script::new().head_sse().then(Step::Flood { events: 1_000_000, size: 65_536 });
-    let stall = Script::new().head_sse().role().hang();
+    let stall = Script::stream().hang();
     let garbage = Script::new().whole("200 OK", "text/event-stream", b"\x1b[2J\xff\xfe\0data\r\r\n: x");
     for (script, id, timeout) in [
         (flood, "chat-stream-end", "1m"),
@@ -232,9 +231,7 @@ async fn a_silent_server_is_asked_twice() {
 
 #[tokio::test]
 async fn exit_codes_tell_usage_from_environment() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", free.local_addr().unwrap());
-    drop(free);
+    let (url, _reserved) = refusing();
     for (arguments, code, expected) in [
         (&[url.as_str()][..], 3, "refused"),
         (&["nonsense"], 2, "not a URL"),

@@ -1,10 +1,8 @@
 //! `samewire demo` as users run it: the built binary, its page read as a person would read it, and its snippets
 //! executed.
 
-use crate::sim::{PATIENCE, Request, until};
-use serde_json::Value;
+use crate::sim::prelude::*;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 fn command(arguments: &[&str], columns: Option<&str>) -> Command {
@@ -20,8 +18,7 @@ fn command(arguments: &[&str], columns: Option<&str>) -> Command {
 /// Returns the output of `demo --once`.
 fn page(arguments: &[&str], columns: Option<&str>) -> String {
     let output = command(arguments, columns).arg("--once").output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), told.as_str()), (Some(0), ""));
+    assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap().as_str()), (Some(0), ""));
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -133,12 +130,12 @@ fn changes_are_counted_by_rule() {
 fn rules_are_named_as_everywhere() {
     use samewire::wire::rule::{NULL_FIELDS, Rule};
     let known: Vec<_> = Rule::ALL.iter().map(|rule| rule.name()).chain([NULL_FIELDS]).collect();
-    for change in samewire::demo::frame::Change::ALL {
+    for (change, _) in samewire::demo::frame::Change::ALL {
         assert!(known.contains(&change.rule()), "{change:?} is called {}", change.rule());
     }
 }
 
-/// Running `samewire demo` server, with what it has printed so far. Dropping it kills the process.
+/// Running `samewire demo` server, with its output so far. Dropping it kills the process.
 struct Demo {
     child: Child,
     /// Output so far.
@@ -192,8 +189,7 @@ async fn the_printed_curl_works() {
     let curl = demo.curl();
     assert!(curl.contains(&format!("{}/chat/completions ", demo.url())), "{curl}");
     let body = curl.split("-d '").nth(1).unwrap().strip_suffix('\'').unwrap();
-    let answer = Request::chat(body).ask(demo.address()).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    let answer = Request::chat(body).answer(demo.address()).await.with_status(200);
     for word in [r#""reasoning_content":"#, r#""content":"#, "data: [DONE]\n\n"] {
         assert!(answer.text().contains(word), "{word}: {}", answer.text());
     }
@@ -209,17 +205,17 @@ async fn the_printed_curl_works() {
 #[tokio::test]
 async fn every_name_is_answered() {
     let demo = Demo::start();
-    let listed = Request::get("/v1/models").ask(demo.address()).await;
-    let listed: Value = serde_json::from_slice(&listed.body).unwrap();
+    let listed = Request::get("/v1/models").answer(demo.address()).await;
+    let listed = listed.json();
     let names: Vec<_> =
         listed["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
     assert!(names.len() >= 8, "{names:?}");
     assert!(names.iter().all(|name| demo.page.contains(name)), "{names:?}: {}", demo.page);
     let asked = names.iter().chain(&["gpt-4o"]).flat_map(|name| [(*name, true), (*name, false)]);
     let check = async |(name, stream): (&str, bool)| {
-        let messages = serde_json::json!([{"role": "user", "content": "a"}]);
-        let body = serde_json::json!({"model": name, "stream": stream, "messages": messages});
-        let answer = Request::chat(body.to_string()).ask(demo.address()).await;
+        let messages = json!([{"role": "user", "content": "a"}]);
+        let body = json!({"model": name, "stream": stream, "messages": messages});
+        let answer = Request::chat(body.to_string()).answer(demo.address()).await;
         assert_eq!(answer.head.status, 200, "{name}, stream {stream}: {}", answer.text());
         assert_eq!(answer.text().starts_with("data: "), stream, "{name}: {}", answer.text());
     };
@@ -233,8 +229,7 @@ async fn every_name_is_answered() {
 #[tokio::test]
 async fn the_page_in_a_browser_is_that_of_the_terminal() {
     let demo = Demo::start();
-    let answer = Request::get("/").ask(demo.address()).await;
-    assert_eq!(answer.head.status, 200);
+    let answer = Request::get("/").answer(demo.address()).await.with_status(200);
     assert_eq!(answer.head.header("content-type"), Some("text/html; charset=utf-8"));
     let policy = answer.head.header("content-security-policy").unwrap().to_owned();
     for word in ["default-src 'none'", "style-src 'sha256-", "script-src 'sha256-", "frame-ancestors 'none'"]
@@ -267,8 +262,7 @@ async fn the_page_in_a_browser_is_that_of_the_terminal() {
         assert!(page.contains(text), "{text}: {page}");
     }
     // At the root, methods other than GET are handled by the proxy as before.
-    let posted = Request::new("POST", "/").ask(demo.address()).await;
-    assert_eq!(posted.head.status, 405, "{}", posted.text());
+    Request::new("POST", "/").answer(demo.address()).await.with_status(405);
 }
 
 /// Ctrl-C, SIGTERM and the end of the terminal stop the demo.
@@ -280,11 +274,11 @@ async fn signals_end_it() {
 async fn ended_by(signal: &str) {
     let mut demo = Demo::start();
     // Once the server answers, it also handles signals.
-    assert_eq!(Request::get("/v1/models").ask(demo.address()).await.head.status, 200);
+    assert_eq!(Request::get("/v1/models").answer(demo.address()).await.head.status, 200);
     let pid = demo.child.id().to_string();
     assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     let mut status = None;
-    until("its end", PATIENCE, || {
+    until("its end", || {
         status = demo.child.try_wait().unwrap();
         status.is_some()
     })
@@ -326,20 +320,20 @@ async fn the_inspector_shows_what_was_asked() {
     let inspector = demo.page.split_whitespace().find(is_inspector).unwrap();
     let admin = inspector.strip_prefix("http://").unwrap().strip_suffix("/ui/").unwrap();
     let admin: SocketAddr = admin.parse().unwrap();
-    let page = Request::get("/ui/").ask(admin).await;
+    let page = Request::get("/ui/").answer(admin).await;
     assert!(page.text().contains("inspector"), "{}", page.text());
     let body = r#"{"model":"vllm/reasoning","messages":[{"role":"user","content":"a"}],"stream":true}"#;
-    let answer = Request::chat(body).header("x-request-id", "mine").ask(demo.address()).await;
+    let answer = Request::chat(body).header("x-request-id", "mine").answer(demo.address()).await;
     let deadline = tokio::time::Instant::now() + PATIENCE;
     let frames = loop {
-        let frames = Request::get("/captures/mine/frames").ask(admin).await;
+        let frames = Request::get("/captures/mine/frames").answer(admin).await;
         if frames.head.status == 200 {
             break frames;
         }
         assert!(tokio::time::Instant::now() < deadline, "{}", frames.text());
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     };
-    let frames: Value = serde_json::from_slice(&frames.body).unwrap();
+    let frames = frames.json();
     let rows = frames["rows"].as_array().unwrap().iter();
     let client: String = rows
         .flat_map(|row| row["client"].as_array().unwrap())

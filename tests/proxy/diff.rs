@@ -1,7 +1,6 @@
 //! `samewire diff --ask`: the same request to two servers.
 
-use crate::sim::{Engine, KEY, Script, Setup, World};
-use serde_json::Value;
+use crate::sim::prelude::*;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -38,7 +37,7 @@ async fn ask(request: &PathBuf, servers: [&str; 2], more: &[&str]) -> Output {
 
 #[tokio::test]
 async fn two_servers_are_asked_the_same() {
-    let world = World::start(Engine::script(merged()).await, Setup::new()).await;
+    let world = World::start(merged(), Setup::new()).await;
     let (engine, proxy) =
         (format!("http://{}", world.engine.address), format!("http://{}/v1", world.proxy()));
     let recorded = format!(r#"{{"method":"POST","path":"/v1/chat/completions","body":{BODY}}}"#);
@@ -54,7 +53,7 @@ async fn two_servers_are_asked_the_same() {
         std::fs::remove_file(request).unwrap();
     }
     for attempt in world.engine.attempts() {
-        let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+        let body = attempt.json();
         assert_eq!(body["messages"][0]["content"], "hi");
     }
     world.end().await;
@@ -96,7 +95,7 @@ async fn keys_are_sent_and_never_printed_and_mistakes_are_named() {
 /// Two answers that broke off alike have the same shape, which does not make them whole.
 #[tokio::test]
 async fn an_answer_that_broke_off_is_told() {
-    let engine = Engine::script(Script::new().head_sse().role().text("Hel").fin()).await;
+    let engine = Engine::script(Script::stream().text("Hel").fin()).await;
     let (url, request) = (engine.url(), file("broken.json", BODY));
     let output = ask(&request, [&url, &url], &[]).await;
     let told = String::from_utf8(output.stderr).unwrap();

@@ -2,10 +2,9 @@
 //! against servers that stall, flood, reset or send garbage.
 
 use crate::conform::{folder, recorded, run};
-use crate::sim::{Engine, Script, Step, write_secret};
-use serde_json::Value;
+use crate::sim::prelude::*;
+use crate::sim::refusing;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 /// Result of the command: exit code, standard output, standard error.
 pub struct Outcome {
@@ -75,7 +74,7 @@ async fn engine(kind: &'static str) -> Engine {
     let models = format!(
         r#"{{"object":"list","data":[{{"id":"tiny-qwen3","object":"model","created":1,"owned_by":"{kind}","max_model_len":4096}}]}}"#
     );
-    engine.set_models(Script::new().json("200 OK", &models));
+    engine.set_models(Script::ok(&models));
     let (path, info) = match kind {
         "vllm" => ("/version", r#"{"version":"0.21.0"}"#),
         _ => (
@@ -83,7 +82,7 @@ async fn engine(kind: &'static str) -> Engine {
             r#"{"version":"0.5.12","api_key":"sk-engine","reasoning_parser":"qwen3","tool_call_parser":null}"#,
         ),
     };
-    engine.set_route(path, Script::new().json("200 OK", info));
+    engine.set_route(path, Script::ok(info));
     engine
 }
 
@@ -123,7 +122,7 @@ async fn engines_are_named_and_their_differences_found() {
         assert_eq!((report["engine"].as_str(), report["version"].as_str()), (Some(kind), Some(version)));
         assert_eq!(report["model"], "tiny-qwen3");
         assert_eq!(report["context_length"], 4096);
-        assert_eq!(report["not_asked"], serde_json::json!([]), "{}", outcome.err);
+        assert_eq!(report["not_asked"], json!([]), "{}", outcome.err);
         for (id, severity) in found {
             assert_eq!(outcome.severity(id), *severity, "{kind} {id}: {}", outcome.check(id));
         }
@@ -141,8 +140,7 @@ async fn engines_are_named_and_their_differences_found() {
 /// The names of the members are relied on by scripts.
 #[tokio::test]
 async fn the_json_has_these_members() {
-    let engine = engine("vllm").await;
-    let outcome = doctor(&[&[engine.url().as_str(), "--json"], &QUICK[..]].concat()).await;
+    let outcome = doctor(&[&[engine("vllm").await.url().as_str(), "--json"], &QUICK[..]].concat()).await;
     let report = outcome.json();
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let mut expected = [
@@ -191,9 +189,7 @@ async fn the_configuration_at_the_end_is_one() {
         }
     })
     .await;
-    engine.set_models(
-        Script::new().json("200 OK", r#"{"object":"list","data":[{"id":"Qwen3-8B","owned_by":"vllm"}]}"#),
-    );
+    engine.set_models(Script::ok(r#"{"object":"list","data":[{"id":"Qwen3-8B","owned_by":"vllm"}]}"#));
     let folder = folder("doctor-configuration");
     let key = folder.join("key.txt");
     write_secret(&key, "sk-very-hidden");
@@ -204,7 +200,7 @@ async fn the_configuration_at_the_end_is_one() {
     let report = outcome.json();
     assert_eq!(
         report["advice"]["engine"],
-        serde_json::json!([
+        json!([
             "--reasoning-parser qwen3",
             "--enable-prompt-tokens-details",
             "--enable-auto-tool-choice --tool-call-parser hermes"
@@ -293,9 +289,9 @@ async fn samewire_in_front_of_an_engine_mends_its_streams() {
 #[tokio::test]
 async fn bad_servers_are_given_up_and_reported() {
     let flood = Script::new().head_sse().then(Step::Flood { events: 1_000_000, size: 65_536 });
-    let stall = Script::new().head_sse().role().hang();
+    let stall = Script::stream().hang();
     let garbage = Script::new().whole("200 OK", "text/event-stream", b"\x1b[2J\xff\xfe\0data\r\r\n: x");
-    let reset = Script::new().head_sse().role().rst();
+    let reset = Script::stream().rst();
     for (script, says, timeout) in [
         (flood, "too large", "1m"),
         (stall, "breaks off", "1s"),
@@ -323,7 +319,7 @@ async fn a_server_that_stalls_is_not_asked_on() {
     let engine = Engine::script(Script::new().hang()).await;
     let base = [&engine.url(), "--timeout", "1s", "--idle", "100ms"];
     let outcome = doctor(&base).await;
-    assert_eq!(engine.attempt_count(), 1, "the stream alone was asked for");
+    assert_eq!(engine.attempt_count(), 1, "only the stream was requested");
     assert_eq!(outcome.code, 1);
     let text = outcome.out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
@@ -390,9 +386,7 @@ async fn keys_that_a_server_repeats_are_not_shown() {
 
 #[tokio::test]
 async fn exit_codes_tell_usage_from_environment() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", free.local_addr().unwrap());
-    drop(free);
+    let (url, _reserved) = refusing();
     for (arguments, code, expected) in [
         (&[url.as_str()][..], 3, "refused"),
         (&["nonsense"], 2, "not a URL"),
@@ -404,7 +398,7 @@ async fn exit_codes_tell_usage_from_environment() {
         assert_eq!(outcome.code, code, "{arguments:?}: {}", outcome.err);
         assert!(outcome.err.contains(expected), "{arguments:?}: {}", outcome.err);
     }
-    // A server that wants another key is asked nothing more.
+    // A server that requires another key gets no further requests.
     let locked = Script::new().json("401 Unauthorized", r#"{"error":"Unauthorized"}"#);
     let engine = Engine::script(locked.clone()).await;
     engine.set_models(locked);

@@ -3,8 +3,8 @@
 use crate::clients::keys::entry;
 use crate::conform::{folder, run};
 use crate::doctor::Outcome;
-use crate::sim::{Engine, KEY, Script, Setup, World, write_secret};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
+use crate::sim::refusing;
 use std::process::Command;
 
 /// Runs the command with these arguments and variables.
@@ -18,11 +18,11 @@ async fn env(arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
 /// Starts a samewire in front of an engine that lists these models.
 async fn world(models: Value, setup: Setup) -> World {
     let engine = Engine::answering(|_| Script::answer("a", 1)).await;
-    engine.set_models(Script::new().json("200 OK", &json!({"object": "list", "data": models}).to_string()));
+    engine.set_models(Script::ok(json!({"object": "list", "data": models})));
     World::start(engine, setup).await
 }
 
-/// Returns what is printed for a client of this samewire.
+/// Returns the output for a client of this samewire.
 async fn printed(world: &World, arguments: &[&str]) -> String {
     let url = format!("http://{}", world.proxy());
     let outcome = env(&[arguments, &["--url", &url]].concat(), &[]).await;
@@ -175,18 +175,16 @@ async fn one_of_several_has_to_be_named() {
 
 #[tokio::test]
 async fn who_is_not_there_is_told_of() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = format!("http://{}", free.local_addr().unwrap());
-    drop(free);
+    let (nobody, _reserved) = refusing();
     let world = world(json!([]), Setup::new()).await;
     let (none, page) = (format!("http://{}", world.proxy()), world.engine.url());
-    world.engine.set_models(Script::new().json("200 OK", r#"{"object":"list","data":[]}"#));
+    world.engine.set_models(Script::ok(r#"{"object":"list","data":[]}"#));
     for (url, expected) in [(nobody, "no samewire answers"), (none, "lists no model")] {
         let outcome = env(&["claude", "--url", &url], &[]).await;
         assert_eq!((outcome.code, outcome.out.as_str()), (3, ""), "{url}");
         assert!(outcome.err.contains(expected), "{}", outcome.err);
     }
-    world.engine.set_models(Script::new().json("200 OK", r#"{"hello":"you"}"#));
+    world.engine.set_models(Script::ok(r#"{"hello":"you"}"#));
     let outcome = env(&["claude", "--url", &page], &[]).await;
     assert_eq!(outcome.code, 3, "{}", outcome.err);
     assert!(outcome.err.contains("no list of models"), "{}", outcome.err);

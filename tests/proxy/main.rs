@@ -1,6 +1,6 @@
 //! Tests of the built binary on loopback, between a scripted engine and a raw client.
 //!
-//! Each test is named after what it checks; for a row of the fault matrix, the name begins with the row. No part of
+//! Each test is named after what it checks; for a fault of `tests/faults.toml`, the name begins with its id. No part of
 //! samewire is replaced: the tested process is the one that users start. Every world ends with [`sim::World::end`],
 //! which checks that nothing was left over and no secret was revealed.
 
@@ -18,6 +18,9 @@
     reason = "a test fails by panicking, and the fixtures offer more than one file of tests needs"
 )]
 
+#[macro_use]
+#[path = "../support/fail/mod.rs"]
+mod fail;
 #[cfg(feature = "otlp")]
 #[path = "../support/sim/collector.rs"]
 mod collector;
@@ -27,6 +30,8 @@ mod official;
 mod postgres;
 #[path = "../support/sim/mod.rs"]
 mod sim;
+#[path = "../support/table/mod.rs"]
+mod table;
 
 mod advice;
 mod batch;

@@ -2,11 +2,9 @@
 
 use crate::conform::{conform, folder, recorded};
 use crate::doctor::doctor;
+use crate::sim::prelude::*;
 use crate::sim::tls::{Authority, Folder, Tunnel};
-use crate::sim::{Engine, Script, write_secret};
-use serde_json::Value;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 const QUICK: [&str; 2] = ["--idle", "100ms"];
 const CHAT: &str = r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#;
@@ -37,8 +35,7 @@ async fn an_old_vllm_is_not_taken_for_the_front_end_in_rust() {
         )
     };
     for (finish, front, is_rust) in [(r#","finish_reason":null"#, "own", false), ("", "rust", true)] {
-        let stream = Script::new().head_sse().ev(&chunk(finish)).finish("stop").done().end();
-        let engine = Engine::script(stream).await;
+        let engine = Engine::script(Script::new().head_sse().ev(&chunk(finish)).stop()).await;
         let models = r#"{"object":"list","data":[{"id":"m","owned_by":"vllm"}]}"#;
         engine.set_models(nameless("200 OK", models));
         // A gateway answers in its own way, and hides the version.
@@ -171,8 +168,8 @@ async fn addresses_of_other_servers_are_named_in_one_line() {
     let page =
         Script::new().whole("200 OK", "text/html; charset=utf-8", "<html>\n<title>Welcome</title></html>");
     let none = Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#);
-    let status = Script::new().json("200 OK", r#"{"status":"ok"}"#);
-    let models = Script::new().json("200 OK", r#"{"object":"list","data":[{"id":"m"}]}"#);
+    let status = Script::ok(r#"{"status":"ok"}"#);
+    let models = Script::ok(r#"{"object":"list","data":[{"id":"m"}]}"#);
     for (script, gave) in [
         (page, "gave 200 text/html; charset=utf-8 <html>\\n<title>"),
         (none.clone(), "gave 404 application/json {\"detail\""),
@@ -191,7 +188,7 @@ async fn addresses_of_other_servers_are_named_in_one_line() {
             (named.code, named.out, named.err),
         ] {
             assert_eq!((code, out.as_str()), (3, ""), "{err}");
-            // The first line says what is asked.
+            // The first line names the server and the request.
             assert_eq!(err.lines().count(), 2, "{err}");
             assert!(err.contains(&line), "{err}");
         }
@@ -244,7 +241,7 @@ async fn a_refused_key_is_one_finding_without_a_configuration() {
 #[tokio::test]
 async fn routes_that_stall_are_not_waited_for_one_after_the_other() {
     let engine = Engine::script(recorded("vllm/text-whole")).await;
-    engine.set_models(Script::new().json("200 OK", r#"{"object":"list","data":[{"id":"m"}]}"#));
+    engine.set_models(Script::ok(r#"{"object":"list","data":[{"id":"m"}]}"#));
     let stall = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
     for route in ["/metrics", "/server_info", "/get_server_info", "/props", "/api/version", "/version"] {
         engine.set_route(route, Script::new().raw(stall).hang());
@@ -304,7 +301,7 @@ async fn models_without_a_name_are_left_out() {
         (r#"{"object":"list","data":[{"id":""}]}"#, "default", true),
     ] {
         let engine = Engine::script(recorded("vllm/text-whole")).await;
-        engine.set_models(Script::new().json("200 OK", list));
+        engine.set_models(Script::ok(list));
         let url = engine.url();
         let outcome = doctor(&[&[url.as_str(), "--json"], &QUICK[..]].concat()).await;
         assert_eq!(outcome.json()["model"], model);
@@ -315,7 +312,7 @@ async fn models_without_a_name_are_left_out() {
         assert_eq!(report["model"], model);
         let says = "No model of the server's list has a name; default was asked.";
         assert_eq!(outcome.err.contains(says), is_nameless, "{}", outcome.err);
-        let asked: Value = serde_json::from_slice(&engine.attempts().last().unwrap().body).unwrap();
+        let asked = engine.attempts().last().unwrap().json();
         assert_eq!(asked["model"], model);
     }
 }

@@ -1,12 +1,9 @@
 //! `samewire replay` as users run it: the built binary serves recorded traffic, alone and behind `samewire serve`.
 
-use crate::sim::{Answer, Client, Ended, PATIENCE, Request, Samewire, Setup};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
-use std::time::{Duration, Instant};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
@@ -47,12 +44,12 @@ impl Replay {
         Self { child, address, stderr }
     }
 
-    async fn ask(&self, request: &Request) -> Answer {
-        request.ask(self.address).await
+    async fn request(&self, request: &Request) -> Answer {
+        request.answer(self.address).await
     }
 }
 
-/// Recorded scenario, read from its files independently of samewire, for comparison with what is replayed.
+/// Recorded scenario, read from its files independently of samewire, for comparison with the replay.
 struct Scenario {
     name: String,
     folder: PathBuf,
@@ -119,7 +116,7 @@ async fn every_scenario_comes_back_byte_for_byte() {
     let all = Scenario::all();
     assert!(all.len() > 150, "the scenarios are there");
     for scenario in &all {
-        let answer = replay.ask(&scenario.named()).await;
+        let answer = replay.request(&scenario.named()).await;
         let name = &scenario.name;
         assert_eq!(answer.head.status, scenario.status, "{name}");
         assert!(answer.body == scenario.body, "{name}: {}", String::from_utf8_lossy(&answer.body));
@@ -160,13 +157,13 @@ async fn behind_the_proxy_every_kind_of_answer_is_as_kept() {
         "sglang/engine-killed-reset",
     ] {
         let scenario = Scenario::read(name);
-        let answer = scenario.named().ask(samewire.proxy).await;
+        let answer = scenario.named().answer(samewire.proxy).await;
         assert_eq!(answer.head.status, 200, "{name}: {}", answer.text());
         assert_eq!(answer.text(), scenario.golden().unwrap(), "{name}");
     }
     for name in ["vllm/error-too-long", "sglang/error-too-long"] {
         let scenario = Scenario::read(name);
-        let answer = scenario.named().ask(samewire.proxy).await;
+        let answer = scenario.named().answer(samewire.proxy).await;
         let kept = std::fs::read_to_string(scenario.folder.join("error.json")).unwrap();
         assert_eq!(format!("HTTP {}\n{}\n", answer.head.status, answer.text()), kept, "{name}");
     }
@@ -175,11 +172,11 @@ async fn behind_the_proxy_every_kind_of_answer_is_as_kept() {
 #[tokio::test]
 async fn a_reset_is_a_reset() {
     let replay = Replay::start(&["sglang/engine-killed-reset"]);
-    let answer = replay.ask(&unnamed("/v1/chat/completions", "engine-killed-reset", true)).await;
+    let answer = replay.request(&unnamed("/v1/chat/completions", "engine-killed-reset", true)).await;
     assert_eq!(answer.ended, Ended::Short, "the body has no end");
     assert!(answer.body == Scenario::read("sglang/engine-killed-reset").body, "all of it came");
     let samewire = Samewire::start(&Setup::new().upstream(&format!("http://{}", replay.address))).await;
-    let canonical = unnamed("/v1/chat/completions", "any", true).ask(samewire.proxy).await;
+    let canonical = unnamed("/v1/chat/completions", "any", true).answer(samewire.proxy).await;
     assert!(canonical.text().contains("upstream_incomplete"), "{}", canonical.text());
 }
 
@@ -189,10 +186,9 @@ async fn scenarios_are_found_by_name_and_else_by_what_is_asked() {
     let chat = "/v1/chat/completions";
     let body = |name: &str| Scenario::read(name).body;
     // The end of a name is enough if only one scenario ends that way.
-    let answer = replay.ask(&unnamed(chat, "gptoss-twice", true)).await;
+    let answer = replay.request(&unnamed(chat, "gptoss-twice", true)).await;
     assert!(answer.body == body("vllm/gptoss-twice"), "{}", answer.text());
-    let answer = replay.ask(&unnamed(chat, "tool", true)).await;
-    assert_eq!(answer.head.status, 400);
+    let answer = replay.request(&unnamed(chat, "tool", true)).await.with_status(400);
     assert!(answer.text().contains("vllm/tool, sglang/tool"), "{}", answer.text());
     // A part of a word, or an empty text, is not accepted as the end of a name.
     for (model, stream, found) in [
@@ -200,34 +196,31 @@ async fn scenarios_are_found_by_name_and_else_by_what_is_asked() {
         ("", true, "vllm/client-request-id"),
         ("tiny-qwen3", false, "vllm/cached-tokens-whole"),
     ] {
-        let answer = replay.ask(&unnamed(chat, model, stream)).await;
+        let answer = replay.request(&unnamed(chat, model, stream)).await;
         assert!(answer.body == body(found), "{model}: {}", answer.text());
     }
-    let answer = replay.ask(&unnamed("/v1/completions", "m", true)).await;
+    let answer = replay.request(&unnamed("/v1/completions", "m", true)).await;
     assert!(answer.body == body("vllm/completions"), "{}", answer.text());
     // No recording for this route.
-    let answer = replay.ask(&unnamed("/v1/rerank", "m", false)).await;
-    assert_eq!(answer.head.status, 404);
+    let answer = replay.request(&unnamed("/v1/rerank", "m", false)).await.with_status(404);
     assert!(answer.text().contains("POST /v1/rerank with stream = false"), "{}", answer.text());
-    let answer = replay.ask(&unnamed("/v1/completions", "vllm/tool", true)).await;
-    assert_eq!(answer.head.status, 400);
+    let answer = replay.request(&unnamed("/v1/completions", "vllm/tool", true)).await.with_status(400);
     assert!(answer.text().contains("/v1/chat/completions"), "{}", answer.text());
-    let answer = replay.ask(&Request::get("/v1/nowhere")).await;
-    assert_eq!(answer.head.status, 404);
+    replay.request(&Request::get("/v1/nowhere")).await.with_status(404);
 }
 
 #[tokio::test]
 async fn it_answers_what_is_asked_of_an_engine() {
     for (path, owner, version) in [("vllm", "vllm", 200), ("sglang", "sglang", 404)] {
         let replay = Replay::start(&[path]);
-        let models = replay.ask(&Request::get("/v1/models")).await;
-        let models: Value = serde_json::from_slice(&models.body).unwrap();
+        let models = replay.request(&Request::get("/v1/models")).await;
+        let models = models.json();
         let tool =
             models["data"].as_array().unwrap().iter().find(|model| model["id"] == format!("{path}/tool"));
         assert_eq!(tool.unwrap()["owned_by"], owner);
         assert_eq!(models["object"], "list");
-        assert_eq!(replay.ask(&Request::get("/version")).await.head.status, version);
-        let health = replay.ask(&Request::get("/health")).await;
+        assert_eq!(replay.request(&Request::get("/version")).await.head.status, version);
+        let health = replay.request(&Request::get("/health")).await;
         assert_eq!((health.head.status, health.body.len()), (200, 0));
     }
 }
@@ -238,9 +231,7 @@ async fn frames_are_written_one_by_one_at_the_pace_that_is_asked_for() {
     let replay = Replay::start(&["vllm/reasoning", "--pace", "1m"]);
     let body = Scenario::read("vllm/reasoning").body;
     let first = body.windows(2).position(|two| two == b"\n\n").unwrap() + 2;
-    let mut client = Client::connect(replay.address).await;
-    client.send(&unnamed("/v1/chat/completions", "reasoning", true).bytes()).await;
-    client.head().await;
+    let mut client = unnamed("/v1/chat/completions", "reasoning", true).begin(replay.address).await;
     assert!(client.piece().await == Some(body[..first].to_vec()));
 }
 
@@ -264,15 +255,15 @@ async fn other_layouts_of_captures_are_read() {
     write("bare/rewrite.json", r#"{"engine":"vllm","version":"0.33.0","max_event_bytes":4194304}"#);
     write("bare/timing.txt", "# ms, bytes\r\n1.5 16\r\n");
     let replay = Replay::start(&[folder.to_str().unwrap()]);
-    let answer = replay.ask(&unnamed("/v1/chat/completions", "vllm-9.9/plain", true)).await;
+    let answer = replay.request(&unnamed("/v1/chat/completions", "vllm-9.9/plain", true)).await;
     assert_eq!((answer.head.status, answer.text()), (503, "no"));
     assert_eq!(answer.head.header("retry-after"), Some("7"));
-    let answer = replay.ask(&unnamed("/v1/chat/completions", "bare", true)).await;
+    let answer = replay.request(&unnamed("/v1/chat/completions", "bare", true)).await;
     assert_eq!((answer.head.status, answer.text()), (200, "data: [DONE]\r\n\r\n"));
     assert_eq!(answer.head.header("content-type"), Some("text/event-stream; charset=utf-8"));
-    let models = replay.ask(&Request::get("/v1/models")).await;
+    let models = replay.request(&Request::get("/v1/models")).await;
     assert!(models.text().contains(r#""owned_by":"vllm""#), "{}", models.text());
-    let version = replay.ask(&Request::get("/version")).await;
+    let version = replay.request(&Request::get("/version")).await;
     assert_eq!(version.text(), r#"{"version":"0.33.0"}"#);
 }
 

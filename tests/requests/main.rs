@@ -11,12 +11,17 @@
     reason = "a test fails by panicking; requests are JSON of any shape"
 )]
 
+#[macro_use]
+#[path = "../support/fail/mod.rs"]
+mod fail;
 #[path = "../support/laws/request.rs"]
 mod law;
 #[path = "../support/messages/mod.rs"]
 mod message_form;
 #[path = "../support/seeded/mod.rs"]
 mod seeded;
+#[path = "../support/table/mod.rs"]
+mod table;
 
 mod messages;
 mod responses;

@@ -1,10 +1,10 @@
-//! Files and batches: what is seen of them, limits, ownership, and steps that are stored once.
+//! Files and batches: what clients see, limits, ownership, and steps that are stored once.
 
 use crate::places::{self, ROOMY, in_each_place};
 use crate::responses::NOW;
 use samewire::store::{
-    Batch, BatchStatus, BatchStep, Chunk, Error, FileLimits, FilePurpose, Key, LEASE, Lines, ListRequest,
-    NewBatch, NewFile, Store,
+    Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, Key, LEASE, ListRequest, NewBatch,
+    NewFile, ResultLines, Store, StoreError,
 };
 use std::sync::Arc;
 
@@ -26,11 +26,11 @@ fn key(id: &str) -> Key {
     Key::new("tenant", id)
 }
 
-fn chunk(place: u64, first: u64, body: &str) -> Chunk {
-    Chunk { place, first, lines: body.lines().count() as u64, body: body.into() }
+fn chunk(place: u64, first: u64, body: &str) -> FileChunk {
+    FileChunk { place, first, lines: body.lines().count() as u64, body: body.into() }
 }
 
-async fn file(store: &Store, key: &Key, body: &str) -> Result<(), Error> {
+async fn file(store: &Store, key: &Key, body: &str) -> Result<(), StoreError> {
     store.create_file(NewFile { key: key.clone(), name: "in".into() }, LIMITS, NOW).await?;
     store.append_chunk(key.clone(), chunk(0, 0, body), LIMITS, NOW).await?;
     store.finish_file(key.clone(), FilePurpose::Batch, NOW + WINDOW).await
@@ -55,7 +55,7 @@ fn step(version: u64, status: BatchStatus, cursor: u64, output: &str) -> BatchSt
         cursor,
         ahead: "7,9".into(),
         facts: format!("{{\"version\":{version}}}").into(),
-        output: Arc::new(Lines { count: output.lines().count() as u64, text: output.to_owned() }),
+        output: Arc::new(ResultLines { count: output.lines().count() as u64, text: output.to_owned() }),
         errors: Arc::default(),
         gone: NOW + WINDOW,
         files_gone: NOW + WINDOW / 2,
@@ -76,22 +76,28 @@ async fn a_file_is_seen_once_it_is_whole(store: &Store) {
     for again in 0..2 {
         // A repeated write has no effect.
         store.append_chunk(name.clone(), chunk(0, 0, "a\nb\n"), LIMITS, NOW).await.unwrap();
-        assert_eq!(store.file(name.clone(), NOW).await, Err(Error::NotFound), "{again}");
+        assert_eq!(store.file(name.clone(), NOW).await, Err(StoreError::NotFound), "{again}");
     }
-    assert_eq!(store.append_chunk(name.clone(), chunk(2, 2, "c\n"), LIMITS, NOW).await, Err(Error::Conflict));
+    assert_eq!(
+        store.append_chunk(name.clone(), chunk(2, 2, "c\n"), LIMITS, NOW).await,
+        Err(StoreError::Conflict)
+    );
     store.append_chunk(name.clone(), chunk(1, 2, "c\nd"), LIMITS, NOW).await.unwrap();
     store.finish_file(name.clone(), FilePurpose::Batch, NOW + 10).await.unwrap();
     let seen = store.file(name.clone(), NOW).await.unwrap();
     assert_eq!((seen.bytes, seen.lines, seen.chunks, seen.purpose), (7, 4, 2, FilePurpose::Batch));
-    assert_eq!(store.append_chunk(name.clone(), chunk(2, 4, "e\n"), LIMITS, NOW).await, Err(Error::Conflict));
+    assert_eq!(
+        store.append_chunk(name.clone(), chunk(2, 4, "e\n"), LIMITS, NOW).await,
+        Err(StoreError::Conflict)
+    );
     assert_eq!(content(store, name.clone()).await, "a\nb\nc\nd");
     for (line, place) in [(0, Some(0)), (1, Some(0)), (2, Some(1)), (3, Some(1)), (4, None)] {
         let found = store.chunk_at(name.clone(), line).await.unwrap();
         assert_eq!(found, place.map(|place| (place, [4, 3][place as usize])), "line {line}");
     }
-    assert_eq!(store.file(Key::new("other", "file-1"), NOW).await, Err(Error::NotFound));
-    assert_eq!(store.delete_file(Key::new("other", "file-1"), NOW).await, Err(Error::NotFound));
-    assert_eq!(store.file(name.clone(), NOW + 10).await, Err(Error::NotFound), "it has expired");
+    assert_eq!(store.file(Key::new("other", "file-1"), NOW).await, Err(StoreError::NotFound));
+    assert_eq!(store.delete_file(Key::new("other", "file-1"), NOW).await, Err(StoreError::NotFound));
+    assert_eq!(store.file(name.clone(), NOW + 10).await, Err(StoreError::NotFound), "it has expired");
     while store.sweep_files(NOW + 10).await.unwrap() > 0 {}
     assert_eq!(content(store, name).await, "");
 }
@@ -99,19 +105,17 @@ async fn a_file_is_seen_once_it_is_whole(store: &Store) {
 async fn files_have_limits_and_make_room_when_they_go(store: &Store) {
     let body = format!("{}\n", "x".repeat(59));
     file(store, &key("file-1"), &body).await.unwrap();
-    assert_eq!(file(store, &key("file-2"), &body).await, Err(Error::Full), "bytes of a tenant");
+    assert_eq!(file(store, &key("file-2"), &body).await, Err(StoreError::Full), "bytes of a tenant");
     store.delete_file(key("file-2"), NOW).await.unwrap();
-    while store.sweep_files(NOW).await.unwrap() > 0 {}
     file(store, &Key::new("other", "file-1"), &body).await.unwrap();
     let third = file(store, &Key::new("third", "file-1"), &body).await;
-    assert_eq!(third, Err(Error::Full), "bytes of all");
+    assert_eq!(third, Err(StoreError::Full), "bytes of all");
     store.delete_file(key("file-1"), NOW).await.unwrap();
-    while store.sweep_files(NOW).await.unwrap() > 0 {}
     for id in ["a", "b", "c"] {
         file(store, &key(id), "x\n").await.unwrap();
     }
-    assert_eq!(file(store, &key("d"), "x\n").await, Err(Error::Full), "files of a tenant");
-    assert_eq!(file(store, &key("a"), "x\n").await, Err(Error::Full));
+    assert_eq!(file(store, &key("d"), "x\n").await, Err(StoreError::Full), "files of a tenant");
+    assert_eq!(file(store, &key("a"), "x\n").await, Err(StoreError::Full));
 }
 
 async fn lists_have_pages(store: &Store) {
@@ -128,18 +132,22 @@ async fn lists_have_pages(store: &Store) {
     assert_eq!(ids(list(None, 2, false)).await.unwrap(), ["c", "a"]);
     assert_eq!(ids(list(Some("a"), 2, false)).await.unwrap(), ["b"]);
     assert_eq!(ids(list(Some("a"), 2, true)).await.unwrap(), ["c"]);
-    assert_eq!(ids(list(Some("z"), 2, true)).await, Err(Error::NoCursor));
+    assert_eq!(ids(list(Some("z"), 2, true)).await, Err(StoreError::NoCursor));
     let outputs = ListRequest { purpose: Some(FilePurpose::BatchOutput), ..list(None, 10, true) };
     assert_eq!(ids(outputs).await.unwrap(), [""; 0]);
 }
 
 async fn a_batch_has_one_owner_at_a_time(store: &Store) {
-    assert_eq!(store.create_batch(batch("one"), 2, NOW).await, Err(Error::NotFound), "there is no input");
+    assert_eq!(
+        store.create_batch(batch("one"), 2, NOW).await,
+        Err(StoreError::NotFound),
+        "there is no input"
+    );
     file(store, &key("file-in"), "a\nb\n").await.unwrap();
-    for (id, made) in [("one", Ok(())), ("two", Ok(())), ("three", Err(Error::TooMany))] {
+    for (id, made) in [("one", Ok(())), ("two", Ok(())), ("three", Err(StoreError::TooMany))] {
         assert_eq!(store.create_batch(batch(id), 2, NOW).await, made);
     }
-    assert_eq!(store.delete_file(key("file-in"), NOW).await, Err(Error::Conflict), "a batch reads it");
+    assert_eq!(store.delete_file(key("file-in"), NOW).await, Err(StoreError::Conflict), "a batch reads it");
     assert!(store.file(key("file-in"), NOW + WINDOW).await.is_ok(), "it is kept for the batch");
     let claimed = store.claim_batches("a".into(), 1, NOW).await.unwrap();
     let [Batch { key: first, term: 1, .. }] = &claimed[..] else { panic!("{claimed:?}") };
@@ -150,7 +158,7 @@ async fn a_batch_has_one_owner_at_a_time(store: &Store) {
     let taken = store.claim_batches("c".into(), 9, NOW + LEASE).await.unwrap();
     assert_eq!(taken.iter().map(|batch| (&*batch.key.id, batch.term)).collect::<Vec<_>>(), [("two", 2)]);
     let late = store.advance_batch(key("two"), 1, step(1, BatchStatus::InProgress, 0, ""), LIMITS, NOW).await;
-    assert_eq!(late, Err(Error::Fenced));
+    assert_eq!(late, Err(StoreError::Fenced));
     store.release_batch(key("two"), 2).await.unwrap();
     assert_eq!(store.claim_batches("d".into(), 9, NOW + LEASE).await.unwrap().len(), 1, "it is free at once");
     let cancelled = store.cancel_batch(key("one"), NOW + 5).await.unwrap();
@@ -158,8 +166,8 @@ async fn a_batch_has_one_owner_at_a_time(store: &Store) {
     assert_eq!(store.cancel_batch(key("one"), NOW + 6).await.unwrap().cancel, NOW + 5);
     let owned = store.renew_batches("a".into(), NOW).await.unwrap();
     assert_eq!((owned.len(), owned[0].cancel, owned[0].term), (1, true, 1));
-    assert_eq!(store.batch(Key::new("other", "one"), NOW).await, Err(Error::NotFound));
-    assert_eq!(store.cancel_batch(Key::new("other", "one"), NOW).await, Err(Error::NotFound));
+    assert_eq!(store.batch(Key::new("other", "one"), NOW).await, Err(StoreError::NotFound));
+    assert_eq!(store.cancel_batch(Key::new("other", "one"), NOW).await, Err(StoreError::NotFound));
     assert_eq!(store.batches("tenant".into(), list(None, 9, true), NOW).await.unwrap().len(), 2);
     assert_eq!(store.batches("other".into(), list(None, 9, true), NOW).await, Ok(Vec::new()));
 }
@@ -174,28 +182,32 @@ async fn a_step_is_stored_once(store: &Store) {
     }
     assert_eq!(
         advance(step(3, BatchStatus::InProgress, 1, "")).await,
-        Err(Error::Conflict),
+        Err(StoreError::Conflict),
         "one is missing"
     );
     let found = store.batch(key("one"), NOW).await.unwrap();
     assert_eq!((found.cursor, &*found.ahead, found.version), (1, "7,9", 1));
-    assert_eq!(store.file(key("one-out"), NOW).await, Err(Error::NotFound), "it is not whole yet");
-    assert_eq!(advance(step(2, BatchStatus::InProgress, 2, &"x".repeat(120))).await, Err(Error::Full));
+    assert_eq!(store.file(key("one-out"), NOW).await, Err(StoreError::NotFound), "it is not whole yet");
+    assert_eq!(advance(step(2, BatchStatus::InProgress, 2, &"x".repeat(120))).await, Err(StoreError::Full));
     assert_eq!(store.batch(key("one"), NOW).await.unwrap().version, 1, "nothing of it is stored");
     for _ in 0..2 {
         advance(step(2, BatchStatus::Completed, 2, "[]\n")).await.unwrap();
     }
-    assert_eq!(advance(step(3, BatchStatus::InProgress, 2, "")).await, Err(Error::Conflict), "it is over");
+    assert_eq!(
+        advance(step(3, BatchStatus::InProgress, 2, "")).await,
+        Err(StoreError::Conflict),
+        "it is over"
+    );
     assert_eq!(content(store, key("one-out")).await, "{}\n[]\n");
     let output = store.file(key("one-out"), NOW).await.unwrap();
     assert_eq!(
         (output.purpose, output.lines, output.expires),
         (FilePurpose::BatchOutput, 2, NOW + WINDOW / 2)
     );
-    assert_eq!(store.file(key("one-err"), NOW).await, Err(Error::NotFound), "it has no lines");
+    assert_eq!(store.file(key("one-err"), NOW).await, Err(StoreError::NotFound), "it has no lines");
     assert_eq!(store.renew_batches("a".into(), NOW).await, Ok(Vec::new()));
     store.delete_file(key("file-in"), NOW).await.unwrap();
-    assert_eq!(store.batch(key("one"), NOW + WINDOW).await, Err(Error::NotFound), "it has expired");
+    assert_eq!(store.batch(key("one"), NOW + WINDOW).await, Err(StoreError::NotFound), "it has expired");
 }
 
 /// Another replica's cancellation comes between the last line and the end.
@@ -255,7 +267,7 @@ async fn fault_o32_a_step_is_stored_once_and_only_by_its_owner() {
     let store = place.open(ROOMY).await;
     a_step_is_stored_once(&store).await;
     drop(store);
-    // What was stored is there for the next process.
+    // The next process reads the stored files.
     let store = place.open(ROOMY).await;
     assert_eq!(store.batch(key("one"), NOW).await.unwrap().status, BatchStatus::Completed);
     assert_eq!(content(&store, key("one-out")).await, "{}\n[]\n");

@@ -1,12 +1,14 @@
-//! Behaviour of a store that is full: what is evicted, and what is refused.
+//! Behaviour of a store that is full: evictions and refusals.
 
 use crate::places::in_each_place;
 use crate::responses::{NOW, completed, events, item, key, over, queued, running};
-use samewire::store::{CLOSING, Caps, Error, Finish, Item, LEASE, NewResponse, State, Store};
+use samewire::store::{CLOSING, FinalState, Item, NewResponse, State, Store, StoreCaps, StoreError};
 
-const FEW: Caps = Caps { ttl: 1_000, bytes: 1 << 30, records: 4, record_bytes: 1 << 20, lease: LEASE };
+const FEW: StoreCaps =
+    StoreCaps { ttl: 1_000, bytes: 1 << 30, records: 4, record_bytes: 1 << 20, ..StoreCaps::MEMORY };
 
-const SMALL: Caps = Caps { ttl: 1_000, bytes: 10_000, records: 100, record_bytes: 8_000, lease: LEASE };
+const SMALL: StoreCaps =
+    StoreCaps { ttl: 1_000, bytes: 10_000, records: 100, record_bytes: 8_000, ..StoreCaps::MEMORY };
 
 mod count {
     use super::*;
@@ -69,10 +71,13 @@ async fn what_runs_stays(store: &Store) {
         store.create(running(id), NOW).await.unwrap();
         store.create(queued(&format!("{id} queued")), NOW).await.unwrap();
     }
-    assert_eq!(store.create(running("c"), NOW).await, Err(Error::Full));
-    assert_eq!(store.create(over("c"), NOW).await, Err(Error::Full), "not even in its own place");
-    assert_eq!(store.create_conversation(key("c"), "{}".into(), Vec::new(), NOW).await, Err(Error::Full));
-    assert_eq!(store.create(running("c"), NOW + 1_000_000).await, Err(Error::Full), "however old");
+    assert_eq!(store.create(running("c"), NOW).await, Err(StoreError::Full));
+    assert_eq!(store.create(over("c"), NOW).await, Err(StoreError::Full), "not even in its own place");
+    assert_eq!(
+        store.create_conversation(key("c"), "{}".into(), Vec::new(), NOW).await,
+        Err(StoreError::Full)
+    );
+    assert_eq!(store.create(running("c"), NOW + 1_000_000).await, Err(StoreError::Full), "however old");
     assert_eq!(there(store, &["a", "a queued", "b", "b queued", "c"]).await, [true, true, true, true, false]);
     store.finish(key("a"), 1, completed("{}"), NOW).await.unwrap();
     store.create(running("c"), NOW).await.unwrap();
@@ -86,13 +91,13 @@ async fn room_is_known(store: &Store) {
         store.create(over(id), NOW).await.unwrap();
     }
     store.has_room(1_000).await.unwrap();
-    assert_eq!(store.has_room(FEW.record_bytes + 1).await, Err(Error::Full));
+    assert_eq!(store.has_room(FEW.record_bytes + 1).await, Err(StoreError::Full));
     for id in ["e", "f", "g"] {
         store.create(running(id), NOW).await.unwrap();
         store.has_room(1_000).await.unwrap();
     }
     store.create(running("h"), NOW).await.unwrap();
-    assert_eq!(store.has_room(0).await, Err(Error::Full));
+    assert_eq!(store.has_room(0).await, Err(StoreError::Full));
     assert_eq!(there(store, &["e", "f", "g", "h"]).await, [true; 4], "nothing was changed");
     store.finish(key("e"), 1, completed("{}"), NOW).await.unwrap();
     store.has_room(1_000).await.unwrap();
@@ -105,9 +110,9 @@ async fn conversations_age_too(store: &Store) {
     store.create(over("d"), NOW + 3).await.unwrap();
     store.update_conversation(key("a"), "[]".into(), NOW + 4).await.unwrap();
     store.create(running("e"), NOW + 5).await.unwrap();
-    assert_eq!(store.conversation(key("b"), NOW).await.unwrap_err(), Error::NotFound);
+    assert_eq!(store.conversation(key("b"), NOW).await.unwrap_err(), StoreError::NotFound);
     store.create(running("f"), NOW + 6).await.unwrap();
-    assert_eq!(store.conversation(key("c"), NOW).await.unwrap_err(), Error::NotFound);
+    assert_eq!(store.conversation(key("c"), NOW).await.unwrap_err(), StoreError::NotFound);
     store.conversation(key("a"), NOW).await.unwrap();
 }
 
@@ -132,9 +137,9 @@ async fn bytes_are_bounded(store: &Store) {
 
 async fn a_record_is_bounded(store: &Store) {
     let large = NewResponse { request: text(8_000).into(), ..over("large") };
-    assert_eq!(store.create(large, NOW).await, Err(Error::Full));
+    assert_eq!(store.create(large, NOW).await, Err(StoreError::Full));
     let large = NewResponse { input: vec![Item::new("m", &text(8_000))], ..running("large") };
-    assert_eq!(store.create(large, NOW).await, Err(Error::Full));
+    assert_eq!(store.create(large, NOW).await, Err(StoreError::Full));
     assert_eq!(store.totals().await.unwrap().bytes, 0);
     store.create(running("resp"), NOW).await.unwrap();
     let mut next = 0;
@@ -154,8 +159,11 @@ async fn nothing_is_lost_when_full(store: &Store) {
     let before = store.totals().await.unwrap();
     // Evicting the old one would not be enough, so it stays.
     let large = NewResponse { request: text(5_000).into(), ..running("c") };
-    assert_eq!(store.create(large, NOW).await, Err(Error::Full));
-    assert_eq!(store.append_events(key("a"), 1, events(0, &[&text(2_000)]), NOW).await, Err(Error::Full));
+    assert_eq!(store.create(large, NOW).await, Err(StoreError::Full));
+    assert_eq!(
+        store.append_events(key("a"), 1, events(0, &[&text(2_000)]), NOW).await,
+        Err(StoreError::Full)
+    );
     assert_eq!(store.totals().await.unwrap(), before);
     assert_eq!(there(store, &["old", "a", "b", "c"]).await, [true, true, true, false]);
     assert_eq!(store.get(key("a"), NOW).await.unwrap().events, 0);
@@ -169,10 +177,12 @@ async fn what_runs_can_be_closed(store: &Store) {
     for id in ["a", "b"] {
         store.create(NewResponse { request: text(4_300).into(), ..running(id) }, NOW).await.unwrap();
     }
-    let finish =
-        |length: u64| Finish { state: State::Failed, ..completed(&text(usize::try_from(length).unwrap())) };
+    let finish = |length: u64| FinalState {
+        state: State::Failed,
+        ..completed(&text(usize::try_from(length).unwrap()))
+    };
     let own = store.get(key("a"), NOW).await.unwrap().response.len() as u64;
-    assert_eq!(store.finish(key("a"), 1, finish(CLOSING + own + 1), NOW).await, Err(Error::Full));
+    assert_eq!(store.finish(key("a"), 1, finish(CLOSING + own + 1), NOW).await, Err(StoreError::Full));
     assert_eq!(store.get(key("a"), NOW).await.unwrap().state, State::InProgress);
     store.finish(key("a"), 1, finish(CLOSING + own), NOW).await.expect("it can always be closed");
     store.finish(key("b"), 1, finish(500), NOW + 1).await.unwrap();
@@ -187,7 +197,7 @@ async fn a_full_conversation_takes_no_response(store: &Store) {
     let new = |length| NewResponse { output: vec![large("o", length)], ..over("r") };
     // Too large for the conversation, then for both together.
     for length in [3_000, 1_900] {
-        assert_eq!(store.create_in("c".into(), new(length), NOW + 2).await, Err(Error::NoConversation));
+        assert_eq!(store.create_in("c".into(), new(length), NOW + 2).await, Err(StoreError::NoConversation));
         assert_eq!(there(store, &["old", "r"]).await, [true, false]);
         assert_eq!(store.totals().await.unwrap(), before, "what made room is back");
         let held = store.transcript(key("c"), 10_000, NOW + 2).await.unwrap();

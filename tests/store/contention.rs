@@ -7,7 +7,8 @@ use futures::StreamExt;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use samewire::store::{
-    BatchStatus, BatchStep, Caps, Chunk, FileLimits, FilePurpose, Key, LEASE, NewBatch, NewFile, Store,
+    BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, Key, LEASE, NewBatch, NewFile, Store,
+    StoreCaps,
 };
 use std::sync::Arc;
 use tokio_postgres::Client;
@@ -17,7 +18,7 @@ const LIMITS: FileLimits = FileLimits { tenant_files: 99, tenant_bytes: u64::MAX
 async fn file(store: &Store, id: &str, bodies: &[&str]) {
     store.create_file(NewFile { key: key(id), name: "in".into() }, LIMITS, NOW).await.unwrap();
     for (place, body) in (0..).zip(bodies) {
-        let chunk = Chunk { place, first: place, lines: 1, body: (*body).into() };
+        let chunk = FileChunk { place, first: place, lines: 1, body: (*body).into() };
         store.append_chunk(key(id), chunk, LIMITS, NOW).await.unwrap();
     }
     store.finish_file(key(id), FilePurpose::Batch, NOW + 1_000).await.unwrap();
@@ -146,7 +147,7 @@ async fn fault_o17_leases_do_not_wait_for_requests() {
 #[tokio::test]
 async fn fault_o17_a_response_that_is_locked_stops_no_other() {
     let place = places::postgres().await;
-    let store = place.open(Caps { records: 3, ..ROOMY }).await;
+    let store = place.open(StoreCaps { records: 3, ..ROOMY }).await;
     store.create(running("resp_1"), NOW).await.unwrap();
     store.create(running("resp_2"), NOW).await.unwrap();
     store.create(over("resp_3"), NOW).await.unwrap();

@@ -2,7 +2,7 @@
 
 use crate::places::{self, ROOMY, in_each_place};
 use crate::responses::NOW;
-use samewire::store::{Count, Counter, Error, Store};
+use samewire::store::{Count, Counter, Store, StoreError};
 use std::sync::Arc;
 
 in_each_place!(
@@ -66,7 +66,7 @@ async fn windows_and_kinds_are_apart(store: &Store) {
     };
     put(store, "a", vec![tomorrow.clone(), count("key", 2, 20), yesterday, count("key", 0, 10)]).await;
     let told = others(store, "b", &["key"]).await;
-    assert_eq!(told, [count("key", 0, 10), tomorrow, count("key", 2, 20)], "what is over is not told");
+    assert_eq!(told, [count("key", 0, 10), tomorrow, count("key", 2, 20)], "ended periods are not returned");
 }
 
 async fn many_counters_at_once(store: &Store) {
@@ -98,7 +98,7 @@ async fn ended_windows_are_swept(store: &Store) {
 
 async fn strange_names_are_refused(store: &Store) {
     for name in ["a\0b", &"x".repeat(600)] {
-        assert_eq!(store.put_counts("a".into(), vec![count(name, 0, 1)]).await, Err(Error::Conflict));
+        assert_eq!(store.put_counts("a".into(), vec![count(name, 0, 1)]).await, Err(StoreError::Conflict));
     }
 }
 

@@ -5,13 +5,13 @@ use crate::postgres::connect;
 use crate::postgres::partition::{Partition, RelayState};
 use crate::responses::{NOW, completed, key, over, running};
 use futures::future::join_all;
-use samewire::store::{Caps, Error, Store, StoreLocation};
+use samewire::store::{Store, StoreCaps, StoreError, StoreLocation};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpListener;
 
 /// Opens the store through a relay.
-async fn opened(partition: &Partition) -> Result<Store, Error> {
+async fn opened(partition: &Partition) -> Result<Store, StoreError> {
     let place = StoreLocation::Postgres(partition.url.clone());
     Store::open(&place, ROOMY).await.map(Option::unwrap)
 }
@@ -47,6 +47,25 @@ async fn replicas_that_start_at_once_agree() {
     assert_eq!(rows.len(), 1);
 }
 
+/// Checks that an operation waits for a lock as long as its time limit allows.
+#[tokio::test]
+async fn the_server_gives_up_no_earlier_than_the_caller() {
+    let place = places::postgres().await;
+    let store = place.open(ROOMY).await;
+    store.create(running("resp_1"), NOW).await.unwrap();
+    let mut admin = connect(place.url()).await;
+    let held = admin.transaction().await.unwrap();
+    held.batch_execute("LOCK TABLE samewire_records IN EXCLUSIVE MODE").await.unwrap();
+    let heartbeat = store.heartbeat("owner".into(), NOW);
+    // Longer than the two seconds that are the default limit.
+    let released = async {
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        held.rollback().await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(heartbeat, released);
+    assert!(answer.is_ok(), "{answer:?}");
+}
+
 #[tokio::test]
 async fn fault_o26_two_versions_share_a_database() {
     let place = places::postgres().await;
@@ -70,7 +89,7 @@ async fn fault_o26_two_versions_share_a_database() {
     assert_eq!(seen, [(Some("kept".to_owned()), 2), (None, 1)]);
 
     newer.batch_execute("INSERT INTO samewire_schema VALUES (9, 9)").await.unwrap();
-    let Err(Error::Unavailable(why)) = place.try_open(ROOMY).await else { panic!("it opens") };
+    let Err(StoreError::Unavailable(why)) = place.try_open(ROOMY).await else { panic!("it opens") };
     assert!(why.contains("version 9"), "{why}");
 }
 
@@ -83,7 +102,7 @@ async fn a_server_that_is_not_there_is_told_without_its_password() {
         [format!("postgres://user:hunter2@{address}/db"), "postgres://user:hunter2@:x/db?a=b".to_owned()]
     {
         let Err(error) = Store::open(&StoreLocation::Postgres(url), ROOMY).await else { panic!("it opens") };
-        assert!(matches!(&error, Error::Unavailable(why) if !why.contains("hunter2")), "{error}");
+        assert!(matches!(&error, StoreError::Unavailable(why) if !why.contains("hunter2")), "{error}");
     }
 }
 
@@ -113,7 +132,7 @@ async fn fault_o17_a_partition_costs_each_call_two_seconds() {
     let start = Instant::now();
     let calls = (store.get(key("resp_1"), NOW), store.start(key("resp_1"), 1, "{}".into(), NOW));
     let (read, write) = tokio::join!(calls.0, calls.1);
-    assert_eq!((read.unwrap_err(), write.unwrap_err()), (Error::Slow, Error::Slow));
+    assert_eq!((read.unwrap_err(), write.unwrap_err()), (StoreError::Slow, StoreError::Slow));
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     partition.state.send_replace(RelayState::Open);
     recovered(&store).await;
@@ -131,7 +150,7 @@ async fn fault_o17_it_is_not_stormed() {
     let mut failed = 0;
     while partition.connections.load(Ordering::Relaxed) < before + 2 {
         let answer = store.get(key("resp_1"), NOW).await;
-        failed += usize::from(matches!(answer, Err(Error::Unavailable(_))));
+        failed += usize::from(matches!(answer, Err(StoreError::Unavailable(_))));
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert!(start.elapsed() < Duration::from_secs(20), "it goes on trying");
     }
@@ -145,7 +164,8 @@ async fn fault_o17_it_is_not_stormed() {
 #[tokio::test]
 async fn a_locked_row_is_told_in_time() {
     let place = places::postgres().await;
-    let store = place.open(ROOMY).await;
+    let caps = StoreCaps { deadline: Duration::from_secs(4), ..ROOMY };
+    let store = Store::open(&place.place, caps).await.unwrap().unwrap();
     store.create(running("resp_1"), NOW).await.unwrap();
     store.create(running("resp_2"), NOW).await.unwrap();
     let mut other = connect(place.url()).await;
@@ -153,7 +173,7 @@ async fn a_locked_row_is_told_in_time() {
     held.execute("SELECT 1 FROM samewire_records WHERE id = 'resp_1' FOR UPDATE", &[]).await.unwrap();
     let start = Instant::now();
     let answer = store.finish(key("resp_1"), 1, completed("{}"), NOW).await;
-    assert!(matches!(&answer, Err(Error::Unavailable(why)) if why.contains("lock")), "{answer:?}");
+    assert!(matches!(&answer, Err(StoreError::Unavailable(why)) if why.contains("lock")), "{answer:?}");
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     store.finish(key("resp_2"), 1, completed("{}"), NOW).await.unwrap();
     held.rollback().await.unwrap();
@@ -167,7 +187,7 @@ async fn many_at_once_share_few_connections() {
     let partition = Partition::before(place.url()).await;
     // With limits on the totals, writes are serialised.
     let place = StoreLocation::Postgres(partition.url.clone());
-    let store = places::opened(&place, Caps::SERVER).await.unwrap();
+    let store = places::opened(&place, StoreCaps::SERVER).await.unwrap();
     let ids: Vec<String> = (0..200).map(|n| format!("resp_{n}")).collect();
     let made = join_all(ids.iter().map(|id| store.create(over(id), NOW))).await;
     assert!(made.iter().all(Result::is_ok), "{made:?}");

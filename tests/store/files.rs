@@ -3,7 +3,7 @@
 use crate::places::{self, Fresh, ROOMY};
 use crate::responses::{NOW, completed, events, item, key, over, running};
 use rusqlite::Connection;
-use samewire::store::{Error, Finish, NewResponse, State, Store, StoreLocation};
+use samewire::store::{FinalState, NewResponse, State, Store, StoreCaps, StoreError, StoreLocation};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Returns the reason why the store cannot be opened.
 async fn refused(place: &Fresh) -> String {
     match place.try_open(ROOMY).await {
-        Err(Error::Unavailable(why)) => why,
+        Err(StoreError::Unavailable(why)) => why,
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it opens"),
     }
@@ -109,7 +109,7 @@ async fn a_place_that_cannot_be_is_refused() {
         std::fs::write(place.file(), "").unwrap();
         let opened = Store::open(&StoreLocation::Sqlite(path), ROOMY).await.map(|_| ());
         assert!(
-            matches!(&opened, Err(Error::Unavailable(why)) if why.contains("responses.db")),
+            matches!(&opened, Err(StoreError::Unavailable(why)) if why.contains("responses.db")),
             "{opened:?}"
         );
     }
@@ -157,7 +157,7 @@ async fn a_record_of_a_strange_shape_is_an_error() {
     for strange in ["state = 77", "created = -5", "request = x'00ff'", "events = 'many'", "version = 1e300"] {
         db.execute(&format!("UPDATE samewire_records SET {strange} WHERE id = 'resp_1'"), ()).unwrap();
         let got = store.get(key("resp_1"), NOW).await;
-        assert!(matches!(got, Err(Error::Unavailable(_))), "{strange}: {got:?}");
+        assert!(matches!(got, Err(StoreError::Unavailable(_))), "{strange}: {got:?}");
         store.get(key("resp_2"), NOW).await.unwrap();
     }
 }
@@ -170,21 +170,22 @@ async fn fault_o15_a_removed_file_is_noticed() {
     let aside = place.file().with_extension("aside");
     std::fs::rename(place.file(), &aside).unwrap();
     let why = store.create(over("lost"), NOW).await.unwrap_err();
-    assert!(matches!(&why, Error::Unavailable(why) if why.contains("removed")), "{why}");
+    assert!(matches!(&why, StoreError::Unavailable(why) if why.contains("removed")), "{why}");
     std::fs::write(place.file(), "").unwrap();
     assert!(
-        matches!(store.get(key("resp"), NOW).await, Err(Error::Unavailable(_))),
+        matches!(store.get(key("resp"), NOW).await, Err(StoreError::Unavailable(_))),
         "another file in its place"
     );
     std::fs::rename(&aside, place.file()).unwrap();
     store.create(over("kept"), NOW).await.unwrap();
-    assert_eq!(store.get(key("lost"), NOW).await.unwrap_err(), Error::NotFound);
+    assert_eq!(store.get(key("lost"), NOW).await.unwrap_err(), StoreError::NotFound);
 }
 
 #[tokio::test]
 async fn fault_o15_a_locked_file_is_told_in_time() {
     let place = filled().await;
-    let store = place.open(ROOMY).await;
+    let caps = StoreCaps { deadline: Duration::from_secs(4), ..ROOMY };
+    let store = Store::open(&place.place, caps).await.unwrap().unwrap();
     let other = Connection::open(place.file()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let start = Instant::now();
@@ -193,7 +194,7 @@ async fn fault_o15_a_locked_file_is_told_in_time() {
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     });
-    assert!(matches!(&write, Err(Error::Unavailable(why)) if why.contains("locked")), "{write:?}");
+    assert!(matches!(&write, Err(StoreError::Unavailable(why)) if why.contains("locked")), "{write:?}");
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     store.get(key("resp_1"), NOW).await.expect("reading needs no lock");
     other.execute_batch("ROLLBACK").unwrap();
@@ -214,7 +215,7 @@ async fn an_abandoned_write_is_not_done() {
     });
     waits.unwrap();
     store.flush().await.unwrap();
-    assert_eq!(store.get(key("given up"), NOW).await.unwrap_err(), Error::NotFound);
+    assert_eq!(store.get(key("given up"), NOW).await.unwrap_err(), StoreError::NotFound);
 }
 
 /// Many concurrent writes share a transaction; a refused write undoes none of the others.
@@ -229,7 +230,7 @@ async fn writes_of_a_group_do_not_harm_each_other() {
             let id = format!("resp_{}", at / 2);
             let created = store.create(running(&id), NOW).await;
             let from = u64::from(at.is_multiple_of(8));
-            let finish = Finish { events: events(from, &["0"]), ..completed("{}") };
+            let finish = FinalState { events: events(from, &["0"]), ..completed("{}") };
             let finished =
                 if created.is_ok() { store.finish(key(&id), 1, finish, NOW).await } else { Ok(()) };
             (at, created, finished)
@@ -239,14 +240,14 @@ async fn writes_of_a_group_do_not_harm_each_other() {
     let mut created = 0;
     for task in tasks {
         let (at, made, finished) = task.await.unwrap();
-        if made == Err(Error::Conflict) {
+        if made == Err(StoreError::Conflict) {
             continue;
         }
         made.unwrap();
         created += 1;
         let state = store.get(key(&format!("resp_{}", at / 2)), NOW).await.unwrap().state;
         let expected = if at.is_multiple_of(8) {
-            (Err(Error::Conflict), State::InProgress)
+            (Err(StoreError::Conflict), State::InProgress)
         } else {
             (Ok(()), State::Completed)
         };

@@ -5,7 +5,7 @@ use crate::places::{self, Fresh, ROOMY};
 use crate::responses::{NOW, completed, events, item, key, running};
 use crate::seeded;
 use rand::{RngExt, SeedableRng};
-use samewire::store::{Caps, Finish, NewResponse, PageRequest, State, StoreLocation};
+use samewire::store::{FinalState, NewResponse, PageRequest, State, StoreCaps, StoreLocation};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Environment variable of the process that is killed: the file it writes to, and the prefix of its ids.
 const WRITER: &str = "SAMEWIRE_TEST_WRITER";
 
-const CAPS: Caps = Caps { records: 1_000_000, bytes: 1 << 30, ..ROOMY };
+const CAPS: StoreCaps = StoreCaps { records: 1_000_000, bytes: 1 << 30, ..ROOMY };
 
 #[test]
 fn what_was_acknowledged_survives_a_kill() {
@@ -38,7 +38,7 @@ fn what_was_acknowledged_survives_a_kill() {
         runtime.block_on(check(&place, &lines));
         acknowledged.extend(lines);
     }
-    // No later kill has damaged what was there before it.
+    // No later kill has damaged earlier records.
     runtime.block_on(check(&place, &acknowledged));
     assert!(most > 100 && acknowledged.len() > 1_000, "{most}, {}", acknowledged.len());
 }
@@ -89,7 +89,7 @@ fn write(run: &str, path: &Path) {
                     let id = format!("resp_{run}_{task}_{at}");
                     store.create(NewResponse { input: vec![item(&id)], ..running(&id) }, NOW).await.unwrap();
                     store.append_events(key(&id), 1, events(0, &["0", "1"]), NOW).await.unwrap();
-                    let finish = Finish {
+                    let finish = FinalState {
                         output: vec![item("out")],
                         events: events(2, &["2"]),
                         ..completed(&response(&id))
@@ -118,7 +118,7 @@ async fn check(place: &Fresh, acknowledged: &[String]) {
     drop(db);
     let store = place.open(CAPS).await;
     for id in acknowledged {
-        let record = store.get(key(id), NOW).await.expect("what was acknowledged is there");
+        let record = store.get(key(id), NOW).await.expect("acknowledged records exist");
         assert_eq!((record.state, record.events, &*record.response), (State::Completed, 3, &*response(id)));
         let replay = store.events_after(key(id), None, 9, NOW).await.unwrap();
         assert_eq!(replay.events, events(0, &["0", "1", "2"]));

@@ -5,12 +5,18 @@ use crate::postgres::connect;
 use crate::responses::{NOW, item, key, queued};
 use crate::seeded::seeded;
 use proptest::prelude::*;
-use samewire::store::{Caps, Events, Finish, Item, Key, LEASE, NewResponse, PageRequest, State, Store};
+use samewire::store::{
+    FinalState, Item, Key, LEASE, NewResponse, PageRequest, State, Store, StoreCaps, StoredEvents,
+};
 use std::sync::Arc;
 use tokio::runtime::Runtime;
 
 /// Limits so small that records are evicted, refused and expire.
-const TIGHT: Caps = Caps { ttl: 40_000, bytes: 9_000, records: 5, record_bytes: 6_000, lease: LEASE };
+const TIGHT: StoreCaps =
+    StoreCaps { ttl: 40_000, bytes: 9_000, records: 5, record_bytes: 6_000, ..StoreCaps::MEMORY };
+
+/// Ids of records: few, so that the steps meet.
+const RECORDS: usize = 5;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -32,7 +38,7 @@ enum Step {
     Append {
         key: Key,
         term: u64,
-        events: Events,
+        events: StoredEvents,
     },
     Finish {
         key: Key,
@@ -41,7 +47,7 @@ enum Step {
         state: State,
         length: usize,
         output: Vec<Item>,
-        events: Events,
+        events: StoredEvents,
     },
     Look(Key),
     Delete(Key),
@@ -85,7 +91,7 @@ fn id(at: usize) -> Arc<str> {
 fn keys() -> impl Strategy<Value = Key> {
     // Responses and conversations share their ids, so that a response is sometimes requested as a conversation and
     // the reverse.
-    (prop_oneof![9 => Just("tenant"), 1 => Just("other")], 0..8_usize)
+    (prop_oneof![30 => Just("tenant"), 1 => Just("other")], 0..RECORDS)
         .prop_map(|(tenant, at)| Key::new(tenant, &id(at)))
 }
 
@@ -98,9 +104,9 @@ fn some_items() -> impl Strategy<Value = Vec<Item>> {
     prop::collection::vec(one, 0..5)
 }
 
-fn some_events() -> impl Strategy<Value = Events> {
+fn some_events() -> impl Strategy<Value = StoredEvents> {
     let bodies = prop::collection::vec((0..300_usize).prop_map(text), 0..4);
-    (0..4_u64, bodies).prop_map(|(from, bodies)| Events { from, bodies })
+    (0..4_u64, bodies).prop_map(|(from, bodies)| StoredEvents { from, bodies })
 }
 
 fn asks() -> impl Strategy<Value = PageRequest> {
@@ -125,7 +131,7 @@ fn terms() -> impl Strategy<Value = u64> {
 }
 
 fn steps() -> impl Strategy<Value = Step> {
-    let records = || prop::option::of(0..8_usize);
+    let records = || prop::option::of(0..RECORDS);
     let names = || (keys(), records());
     let creates = (names(), states(), records(), some_items(), some_items(), lengths());
     let finishes = (names(), terms(), states(), lengths(), some_items(), some_events());
@@ -165,8 +171,9 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => (keys(), item_ids()).prop_map(|(key, item)| Step::DeleteItem(key, item)),
         1 => keys().prop_map(Step::DeleteConversation),
     ];
-    let waits = prop_oneof![3 => 0..500_u64, 1 => 5_000..LEASE + 5_000].prop_map(Step::Wait);
-    prop_oneof![6 => writes, 4 => reads, 4 => conversations, 2 => waits]
+    let waits =
+        prop_oneof![2 => 0..500_u64, 1 => Just(20_000), 1 => 5_000..LEASE + 5_000].prop_map(Step::Wait);
+    prop_oneof![6 => writes, 4 => reads, 4 => conversations, 1 => waits]
 }
 
 /// Returns the store's answer to a step, as text.
@@ -199,7 +206,7 @@ async fn answer(store: &Store, step: &Step, now: &mut u64) -> String {
             format!("{:?}", store.append_events(key, term, events, at).await)
         }
         Step::Finish { key, conversation, term, state, length, output, events } => {
-            let finish = Finish { state, response: text(length), output, events };
+            let finish = FinalState { state, response: text(length), output, events };
             match conversation {
                 Some(conversation) => {
                     format!("{:?}", store.finish_in(id(conversation), key, term, finish, at).await)
@@ -277,7 +284,7 @@ fn reached(seen: &[String]) {
 fn run<P: std::borrow::Borrow<Fresh>>(runtime: &Runtime, cases: u32, place: impl AsyncFn() -> P) {
     let all = std::cell::RefCell::new(Vec::new());
     let mut runner = proptest::test_runner::TestRunner::new(seeded(cases));
-    let outcome = runner.run(&prop::collection::vec(steps(), 1..120), |steps| {
+    let outcome = runner.run(&prop::collection::vec(steps(), 60..250), |steps| {
         let seen = runtime.block_on(async { play(&steps, place().await.borrow()).await })?;
         all.borrow_mut().extend(seen);
         Ok(())
@@ -294,7 +301,7 @@ fn runtime() -> Runtime {
 
 #[test]
 fn memory_and_sqlite_agree() {
-    run(&runtime(), 100, places::sqlite);
+    run(&runtime(), 60, places::sqlite);
 }
 
 #[test]
@@ -303,7 +310,7 @@ fn memory_and_postgres_agree() {
     // To empty a database takes a fraction of the time that a new one takes.
     let place = runtime.block_on(places::postgres());
     let admin = runtime.block_on(connect(place.url()));
-    run(&runtime, 60, async || {
+    run(&runtime, 30, async || {
         admin.batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await.unwrap();
         &place
     });

@@ -2,7 +2,7 @@
 
 use crate::places::{self, ROOMY, in_each_place};
 use crate::responses::{NOW, completed, events, key, queued, running};
-use samewire::store::{Error, Finish, Key, LEASE, NewResponse, Running, State, Store};
+use samewire::store::{FinalState, Key, LEASE, NewResponse, RunningResponse, State, Store, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,17 +25,17 @@ async fn a_cancel_reaches_the_owner(store: &Store) {
         assert!(!state.is_terminal(), "{id}");
     }
     assert_eq!(store.is_cancel_requested(key("resp_1"), NOW).await, Ok(true));
-    let asked = |id: &str| Running { key: key(id), term: 1, cancel: true };
+    let asked = |id: &str| RunningResponse { key: key(id), term: 1, cancel: true };
     assert_eq!(store.running("owner".into()).await, Ok(vec![asked("resp_1"), asked("resp_2")]));
-    let finish = Finish { state: State::Cancelled, ..completed("{}") };
+    let finish = FinalState { state: State::Cancelled, ..completed("{}") };
     store.finish(key("resp_1"), 1, finish, NOW).await.unwrap();
     assert_eq!(store.running("owner".into()).await, Ok(vec![asked("resp_2")]));
     assert_eq!(store.request_cancel(key("resp_1"), NOW).await, Ok(State::Cancelled));
     // The state that was reached first stays.
     store.finish(key("resp_2"), 1, completed("{}"), NOW).await.unwrap();
     assert_eq!(store.request_cancel(key("resp_2"), NOW).await, Ok(State::Completed));
-    let late = Finish { state: State::Cancelled, ..completed("{}") };
-    assert_eq!(store.finish(key("resp_2"), 1, late, NOW).await, Err(Error::Conflict));
+    let late = FinalState { state: State::Cancelled, ..completed("{}") };
+    assert_eq!(store.finish(key("resp_2"), 1, late, NOW).await, Err(StoreError::Conflict));
 }
 
 async fn the_old_owner_is_fenced(store: &Store) {
@@ -54,14 +54,17 @@ async fn the_old_owner_is_fenced(store: &Store) {
         store.finish(key("resp_1"), 1, completed("{}"), soon).await,
         store.finish(key("resp_1"), 3, completed("{}"), soon).await,
     ];
-    assert_eq!(old, [const { Err(Error::Fenced) }; 4]);
+    assert_eq!(old, [const { Err(StoreError::Fenced) }; 4]);
     assert_eq!(store.heartbeat("owner".into(), soon).await, Ok(0), "it owns nothing any more");
-    let lost =
-        Finish { state: State::Failed, events: events(1, &["lost"]), ..completed(r#"{"status":"failed"}"#) };
+    let lost = FinalState {
+        state: State::Failed,
+        events: events(1, &["lost"]),
+        ..completed(r#"{"status":"failed"}"#)
+    };
     store.finish(key("resp_1"), 2, lost, soon).await.unwrap();
     assert_eq!(
         store.finish(key("resp_1"), 1, completed("{}"), soon).await,
-        Err(Error::Fenced),
+        Err(StoreError::Fenced),
         "also when over"
     );
     let record = store.get(key("resp_1"), soon).await.unwrap();
@@ -108,28 +111,29 @@ async fn one_response_is_taken_over(store: &Store) {
     let before = store.get(key("resp_1"), NOW).await.unwrap();
     let take =
         async |id: &str, term: u64, owner: &str| store.take_over(key(id), term, owner.into(), NOW + 1).await;
-    assert_eq!(take("resp_1", 2, "new").await, Err(Error::Fenced));
+    assert_eq!(take("resp_1", 2, "new").await, Err(StoreError::Fenced));
     let taken = take("resp_1", 1, "new").await.unwrap();
-    let expected = samewire::store::Record { owner: "new".into(), term: 2, lease: NOW + 1 + LEASE, ..before };
+    let expected =
+        samewire::store::StoredResponse { owner: "new".into(), term: 2, lease: NOW + 1 + LEASE, ..before };
     assert_eq!((&taken, taken.events, taken.cancel), (&expected, 1, true));
     assert_eq!(store.get(key("resp_1"), NOW).await, Ok(expected));
-    assert_eq!(take("resp_1", 1, "third").await, Err(Error::Fenced), "another one was faster");
+    assert_eq!(take("resp_1", 1, "third").await, Err(StoreError::Fenced), "another one was faster");
     let old = [
         store.start(key("resp_1"), 1, "{}".into(), NOW).await,
         store.append_events(key("resp_1"), 1, events(1, &["1"]), NOW).await,
         store.finish(key("resp_1"), 1, completed("{}"), NOW).await,
     ];
-    assert_eq!(old, [const { Err(Error::Fenced) }; 3]);
-    let runs = |id: &str, term| Running { key: key(id), term, cancel: term > 1 };
+    assert_eq!(old, [const { Err(StoreError::Fenced) }; 3]);
+    let runs = |id: &str, term| RunningResponse { key: key(id), term, cancel: term > 1 };
     assert_eq!(store.running("owner".into()).await, Ok(vec![runs("resp_2", 1)]));
     assert_eq!(store.running("new".into()).await, Ok(vec![runs("resp_1", 2)]));
     assert_eq!(store.heartbeat("owner".into(), NOW).await, Ok(1));
-    let cancelled = Finish { state: State::Cancelled, events: events(1, &["end"]), ..completed("{}") };
+    let cancelled = FinalState { state: State::Cancelled, events: events(1, &["end"]), ..completed("{}") };
     store.finish(key("resp_1"), 2, cancelled, NOW).await.unwrap();
-    assert_eq!(take("resp_1", 2, "third").await, Err(Error::Conflict), "it has ended");
-    assert_eq!(take("resp_3", 1, "new").await, Err(Error::NotFound));
+    assert_eq!(take("resp_1", 2, "third").await, Err(StoreError::Conflict), "it has ended");
+    assert_eq!(take("resp_3", 1, "new").await, Err(StoreError::NotFound));
     let other = store.take_over(Key::new("other", "resp_2"), 1, "new".into(), NOW).await;
-    assert_eq!(other, Err(Error::NotFound), "another tenant's");
+    assert_eq!(other, Err(StoreError::NotFound), "another tenant's");
 }
 
 /// Several replicas, each with its own store on the same data, claim at once: each response has one new owner.
@@ -163,8 +167,11 @@ async fn race(stores: Vec<Arc<Store>>) {
     // Now all owners try to end each response; only its own one succeeds.
     for winner in winners {
         assert_eq!(winner.term, 2);
-        let finish = Finish { state: State::Failed, ..completed("{}") };
-        assert_eq!(stores[0].finish(winner.key.clone(), 1, finish.clone(), now).await, Err(Error::Fenced));
+        let finish = FinalState { state: State::Failed, ..completed("{}") };
+        assert_eq!(
+            stores[0].finish(winner.key.clone(), 1, finish.clone(), now).await,
+            Err(StoreError::Fenced)
+        );
         stores[1].finish(winner.key, 2, finish, now).await.unwrap();
     }
 }
@@ -204,7 +211,7 @@ async fn race_for_the_end(stores: [Store; 2]) {
                     0 => 1,
                     _ => store.take_over(id.clone(), 1, format!("new {nth}").into(), NOW).await?.term,
                 };
-                let finish = Finish { state, response: nth.to_string().into(), ..completed("") };
+                let finish = FinalState { state, response: nth.to_string().into(), ..completed("") };
                 store.finish(id, term, finish, NOW).await.map(|()| nth.to_string())
             })
         });
@@ -212,7 +219,7 @@ async fn race_for_the_end(stores: [Store; 2]) {
         for end in ends.collect::<Vec<_>>() {
             match end.await.unwrap() {
                 Ok(response) => won.push(response),
-                Err(error) => assert!(matches!(error, Error::Conflict | Error::Fenced), "{error}"),
+                Err(error) => assert!(matches!(error, StoreError::Conflict | StoreError::Fenced), "{error}"),
             }
         }
         assert_eq!(won, [&*stores[1].get(key(&id), NOW).await.unwrap().response]);

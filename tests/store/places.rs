@@ -1,6 +1,6 @@
 //! The three kinds of store, each empty for every test, and the macro that runs a test with each.
 
-use samewire::store::{Caps, Error, LEASE, Store, StoreLocation};
+use samewire::store::{Store, StoreCaps, StoreError, StoreLocation};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,13 +27,13 @@ macro_rules! in_each_place {
 pub(crate) use in_each_place;
 
 /// Limits that no test reaches: everything fits, for an hour.
-pub(crate) const ROOMY: Caps =
-    Caps { ttl: 3_600_000, bytes: 64 << 20, records: 10_000, record_bytes: 1 << 20, lease: LEASE };
+pub(crate) const ROOMY: StoreCaps =
+    StoreCaps { bytes: 64 << 20, records: 10_000, record_bytes: 1 << 20, ..StoreCaps::MEMORY };
 
 /// Opens a store whose operations may take long, since other programs may take the processor.
-pub(crate) async fn opened(place: &StoreLocation, caps: Caps) -> Result<Store, Error> {
-    let store = Store::open(place, caps).await?.expect("a place");
-    Ok(store.with_deadline(Duration::from_secs(30)))
+pub(crate) async fn opened(place: &StoreLocation, caps: StoreCaps) -> Result<Store, StoreError> {
+    let caps = StoreCaps { deadline: Duration::from_secs(30), ..caps };
+    Ok(Store::open(place, caps).await?.expect("a place"))
 }
 
 /// Store location that is empty at first and deleted at the end.
@@ -43,11 +43,11 @@ pub(crate) struct Fresh {
 }
 
 impl Fresh {
-    pub(crate) async fn open(&self, caps: Caps) -> Store {
+    pub(crate) async fn open(&self, caps: StoreCaps) -> Store {
         self.try_open(caps).await.expect("the store opens")
     }
 
-    pub(crate) async fn try_open(&self, caps: Caps) -> Result<Store, Error> {
+    pub(crate) async fn try_open(&self, caps: StoreCaps) -> Result<Store, StoreError> {
         opened(&self.place, caps).await
     }
 

@@ -2,7 +2,8 @@
 
 use crate::places::{ROOMY, in_each_place};
 use samewire::store::{
-    Error, Events, FORMAT, Finish, Item, Key, LEASE, LINKS, NewResponse, PageRequest, State, Store,
+    FORMAT, FinalState, Item, Key, LEASE, LINKS, NewResponse, PageRequest, State, Store, StoreError,
+    StoredEvents,
 };
 
 /// Point in time, in milliseconds.
@@ -45,17 +46,17 @@ pub(crate) fn over(id: &str) -> NewResponse {
     NewResponse { state: State::Completed, ..queued(id) }
 }
 
-pub(crate) fn completed(response: &str) -> Finish {
-    Finish {
+pub(crate) fn completed(response: &str) -> FinalState {
+    FinalState {
         state: State::Completed,
         response: response.into(),
         output: Vec::new(),
-        events: Events::default(),
+        events: StoredEvents::default(),
     }
 }
 
-pub(crate) fn events(from: u64, bodies: &[&str]) -> Events {
-    Events { from, bodies: bodies.iter().map(|body| (*body).into()).collect() }
+pub(crate) fn events(from: u64, bodies: &[&str]) -> StoredEvents {
+    StoredEvents { from, bodies: bodies.iter().map(|body| (*body).into()).collect() }
 }
 
 in_each_place!(
@@ -96,7 +97,7 @@ async fn a_response_lives(store: &Store) {
     assert_eq!((started.state, &*started.response), (State::InProgress, r#"{"status":"in_progress"}"#));
 
     store.append_events(key("resp_1"), 1, events(0, &["{}", "[1]"]), NOW + 2).await.unwrap();
-    let finish = Finish {
+    let finish = FinalState {
         output: items(&["msg_3"]),
         events: events(2, &["[2]"]),
         ..completed(r#"{"status":"completed"}"#)
@@ -117,29 +118,29 @@ async fn states_never_go_back(store: &Store) {
     for (at, end) in State::ALL.into_iter().filter(|state| state.is_terminal()).enumerate() {
         let id = format!("resp_{at}");
         store.create(queued(&id), NOW).await.unwrap();
-        assert_eq!(store.create(queued(&id), NOW).await, Err(Error::Conflict), "an id is used once");
-        let still = Finish { state: State::InProgress, ..completed("{}") };
-        assert_eq!(store.finish(key(&id), 1, still, NOW).await, Err(Error::Conflict));
+        assert_eq!(store.create(queued(&id), NOW).await, Err(StoreError::Conflict), "an id is used once");
+        let still = FinalState { state: State::InProgress, ..completed("{}") };
+        assert_eq!(store.finish(key(&id), 1, still, NOW).await, Err(StoreError::Conflict));
         // Directly from the queue, as a cancel does.
-        store.finish(key(&id), 1, Finish { state: end, ..completed("{}") }, NOW).await.unwrap();
+        store.finish(key(&id), 1, FinalState { state: end, ..completed("{}") }, NOW).await.unwrap();
         store
-            .finish(key(&id), 1, Finish { state: end, ..completed("{}") }, NOW)
+            .finish(key(&id), 1, FinalState { state: end, ..completed("{}") }, NOW)
             .await
             .expect("the same again");
         for other in State::ALL.into_iter().filter(|other| *other != end) {
-            let answer = store.finish(key(&id), 1, Finish { state: other, ..completed("{}") }, NOW).await;
-            assert_eq!(answer, Err(Error::Conflict), "{end} to {other}");
+            let answer = store.finish(key(&id), 1, FinalState { state: other, ..completed("{}") }, NOW).await;
+            assert_eq!(answer, Err(StoreError::Conflict), "{end} to {other}");
         }
-        let other_text = Finish { state: end, ..completed("[]") };
-        assert_eq!(store.finish(key(&id), 1, other_text, NOW).await, Err(Error::Conflict));
-        assert_eq!(store.start(key(&id), 1, "{}".into(), NOW).await, Err(Error::Conflict));
-        assert_eq!(store.append_events(key(&id), 1, events(0, &["1"]), NOW).await, Err(Error::Conflict));
+        let other_text = FinalState { state: end, ..completed("[]") };
+        assert_eq!(store.finish(key(&id), 1, other_text, NOW).await, Err(StoreError::Conflict));
+        assert_eq!(store.start(key(&id), 1, "{}".into(), NOW).await, Err(StoreError::Conflict));
+        assert_eq!(store.append_events(key(&id), 1, events(0, &["1"]), NOW).await, Err(StoreError::Conflict));
         assert_eq!(store.request_cancel(key(&id), NOW).await, Ok(end));
         let record = store.get(key(&id), NOW).await.unwrap();
         assert_eq!((record.state, record.cancel, &*record.response), (end, false, "{}"));
     }
     let running_with_output = NewResponse { output: items(&["msg_1"]), ..running("resp_x") };
-    assert_eq!(store.create(running_with_output, NOW).await, Err(Error::Conflict));
+    assert_eq!(store.create(running_with_output, NOW).await, Err(StoreError::Conflict));
     store.create(over("resp_over"), NOW).await.unwrap();
     assert_eq!(store.get(key("resp_over"), NOW).await.unwrap().state, State::Completed);
 }
@@ -149,7 +150,7 @@ async fn every_other_tenant_sees_nothing(store: &Store) {
     store.append_events(key("resp_1"), 1, events(0, &["0"]), NOW).await.unwrap();
     for other in [Key::new("other", "resp_1"), Key::new("", "resp_1"), key("resp_2")] {
         let k = || other.clone();
-        let gone = Error::NotFound;
+        let gone = StoreError::NotFound;
         assert_eq!(store.get(k(), NOW).await.unwrap_err(), gone);
         assert_eq!(store.start(k(), 1, "{}".into(), NOW).await.unwrap_err(), gone);
         assert_eq!(store.append_events(k(), 1, events(1, &["1"]), NOW).await.unwrap_err(), gone);
@@ -173,22 +174,22 @@ async fn every_other_tenant_sees_nothing(store: &Store) {
 async fn strange_ids_are_not_there(store: &Store) {
     let long = "x".repeat(100_000);
     for id in ["", "\0", "resp_1\0", "'; DROP TABLE samewire_records; --", "%", "../resp_1", long.as_str()] {
-        assert_eq!(store.get(key(id), NOW).await.unwrap_err(), Error::NotFound, "{id:.40}");
+        assert_eq!(store.get(key(id), NOW).await.unwrap_err(), StoreError::NotFound, "{id:.40}");
         let ids = vec!["msg_1".into(), id.into()];
         let found = store.resolve("tenant".into(), ids, NOW).await;
-        assert!(found == Err(Error::NotFound) || found == Ok(vec![None, None]), "{id:.40}: {found:?}");
+        assert!(found == Err(StoreError::NotFound) || found == Ok(vec![None, None]), "{id:.40}: {found:?}");
     }
     store.create(running("resp_1"), NOW).await.unwrap();
     store.get(key("resp_1"), NOW).await.unwrap();
     for id in ["msg\0", long.as_str()] {
         let ask = PageRequest { after: Some(id.into()), ..PageRequest::default() };
-        assert_eq!(store.input_items(key("resp_1"), ask, NOW).await.unwrap_err(), Error::NoCursor);
+        assert_eq!(store.input_items(key("resp_1"), ask, NOW).await.unwrap_err(), StoreError::NoCursor);
         let new = NewResponse { input: vec![item(id)], ..over("resp_2") };
-        assert_eq!(store.create(new, NOW).await, Err(Error::Conflict));
+        assert_eq!(store.create(new, NOW).await, Err(StoreError::Conflict));
         let new = NewResponse { previous: Some(id.into()), ..over("resp_2") };
-        assert_eq!(store.create(new, NOW).await, Err(Error::Conflict));
-        let finish = Finish { output: vec![item(id)], ..completed("{}") };
-        assert_eq!(store.finish(key("resp_1"), 1, finish, NOW).await, Err(Error::Conflict));
+        assert_eq!(store.create(new, NOW).await, Err(StoreError::Conflict));
+        let finish = FinalState { output: vec![item(id)], ..completed("{}") };
+        assert_eq!(store.finish(key("resp_1"), 1, finish, NOW).await, Err(StoreError::Conflict));
     }
     // Keys of the largest size, in all parts of an index at once.
     let long = "\u{1f980}".repeat(128);
@@ -203,10 +204,10 @@ async fn a_deleted_response_is_gone(store: &Store) {
     store.create(new.clone(), NOW).await.unwrap();
     store.append_events(key("resp_1"), 1, events(0, &["0"]), NOW).await.unwrap();
     store.delete(key("resp_1"), NOW).await.unwrap();
-    assert_eq!(store.delete(key("resp_1"), NOW).await, Err(Error::NotFound));
-    assert_eq!(store.get(key("resp_1"), NOW).await.unwrap_err(), Error::NotFound);
+    assert_eq!(store.delete(key("resp_1"), NOW).await, Err(StoreError::NotFound));
+    assert_eq!(store.get(key("resp_1"), NOW).await.unwrap_err(), StoreError::NotFound);
     // The owner learns of the deletion when it writes.
-    assert_eq!(store.finish(key("resp_1"), 1, completed("{}"), NOW).await, Err(Error::NotFound));
+    assert_eq!(store.finish(key("resp_1"), 1, completed("{}"), NOW).await, Err(StoreError::NotFound));
     assert_eq!(store.resolve("tenant".into(), vec!["msg_1".into()], NOW).await, Ok(vec![None]));
     assert_eq!(store.totals().await.unwrap().bytes, 0);
     store.create(NewResponse { input: Vec::new(), ..new }, NOW).await.unwrap();
@@ -216,17 +217,23 @@ async fn a_deleted_response_is_gone(store: &Store) {
 
 async fn events_have_no_gaps(store: &Store) {
     store.create(running("resp_1"), NOW).await.unwrap();
-    assert_eq!(store.append_events(key("resp_1"), 1, events(1, &["1"]), NOW).await, Err(Error::Conflict));
+    assert_eq!(
+        store.append_events(key("resp_1"), 1, events(1, &["1"]), NOW).await,
+        Err(StoreError::Conflict)
+    );
     store.append_events(key("resp_1"), 1, events(0, &["0", "1"]), NOW).await.unwrap();
     let bytes = store.get(key("resp_1"), NOW).await.unwrap().bytes;
     // The same batch again, as after a lost answer, and one that overlaps.
     store.append_events(key("resp_1"), 1, events(0, &["0", "1"]), NOW).await.unwrap();
     assert_eq!(store.get(key("resp_1"), NOW).await.unwrap().bytes, bytes);
     store.append_events(key("resp_1"), 1, events(1, &["1", "2"]), NOW).await.unwrap();
-    store.append_events(key("resp_1"), 1, Events::default(), NOW).await.unwrap();
-    assert_eq!(store.append_events(key("resp_1"), 1, events(4, &["4"]), NOW).await, Err(Error::Conflict));
-    let gap = Finish { events: events(4, &["4"]), ..completed("{}") };
-    assert_eq!(store.finish(key("resp_1"), 1, gap, NOW).await, Err(Error::Conflict));
+    store.append_events(key("resp_1"), 1, StoredEvents::default(), NOW).await.unwrap();
+    assert_eq!(
+        store.append_events(key("resp_1"), 1, events(4, &["4"]), NOW).await,
+        Err(StoreError::Conflict)
+    );
+    let gap = FinalState { events: events(4, &["4"]), ..completed("{}") };
+    assert_eq!(store.finish(key("resp_1"), 1, gap, NOW).await, Err(StoreError::Conflict));
     let replay = store.events_after(key("resp_1"), None, 9, NOW).await.unwrap();
     assert_eq!(
         (replay.events, replay.total, replay.state),
@@ -239,7 +246,7 @@ async fn events_are_replayed_from_anywhere(store: &Store) {
     let bodies: Vec<String> = (0..10).map(|at| at.to_string()).collect();
     let bodies: Vec<&str> = bodies.iter().map(String::as_str).collect();
     store.append_events(key("resp_1"), 1, events(0, &bodies[..7]), NOW).await.unwrap();
-    let finish = Finish { events: events(7, &bodies[7..]), ..completed("{}") };
+    let finish = FinalState { events: events(7, &bodies[7..]), ..completed("{}") };
     store.finish(key("resp_1"), 1, finish, NOW).await.unwrap();
     for after in 0..12_usize {
         let replay = store.events_after(key("resp_1"), Some(after as u64), 100, NOW).await.unwrap();
@@ -287,7 +294,7 @@ async fn input_is_paged(store: &Store) {
     assert_eq!(page(Some("msg_0"), 3, true).await.unwrap().items.len(), 0);
     assert_eq!(page(None, 0, false).await.unwrap().items.len(), 1, "at least one");
     assert_eq!(page(None, 100_000, false).await.unwrap().items.len(), 100, "at most 100");
-    assert_eq!(page(Some("msg_x"), 3, true).await.unwrap_err(), Error::NoCursor);
+    assert_eq!(page(Some("msg_x"), 3, true).await.unwrap_err(), StoreError::NoCursor);
     for (limit, descending) in [(7, true), (7, false), (40, true), (1, false)] {
         let (mut seen, mut after) = (Vec::new(), None::<String>);
         loop {
@@ -333,11 +340,11 @@ async fn a_chain_is_whole_or_nothing(store: &Store) {
         input: items(input),
         ..running(id)
     };
-    let end = |output: &[&str]| Finish { output: items(output), ..completed("{}") };
+    let end = |output: &[&str]| FinalState { output: items(output), ..completed("{}") };
     store.create(link("resp_1", None, &["i1", "i2"]), NOW).await.unwrap();
     store.finish(key("resp_1"), 1, end(&["o1"]), NOW).await.unwrap();
     store.create(link("resp_2", Some("resp_1"), &["i3"]), NOW).await.unwrap();
-    assert_eq!(store.chain(key("resp_2"), 1 << 20, NOW).await, Err(Error::Conflict), "it still runs");
+    assert_eq!(store.chain(key("resp_2"), 1 << 20, NOW).await, Err(StoreError::Conflict), "it still runs");
     store.finish(key("resp_2"), 1, end(&["o2", "o3"]), NOW).await.unwrap();
     store.create(link("resp_0", Some("resp_2"), &["i4"]), NOW + 500).await.unwrap();
     store.finish(key("resp_0"), 1, end(&[]), NOW + 500).await.unwrap();
@@ -346,15 +353,15 @@ async fn a_chain_is_whole_or_nothing(store: &Store) {
     assert_eq!(store.chain(key("resp_1"), 1 << 20, NOW).await, Ok(whole[..3].to_vec()));
     let bytes = whole.iter().map(|item| item.body.len() as u64).sum();
     assert_eq!(store.chain(key("resp_0"), bytes, NOW).await, Ok(whole));
-    assert_eq!(store.chain(key("resp_0"), bytes - 1, NOW).await, Err(Error::Full));
+    assert_eq!(store.chain(key("resp_0"), bytes - 1, NOW).await, Err(StoreError::Full));
     // An ancestor that has expired, then one that was deleted.
-    assert_eq!(store.chain(key("resp_0"), bytes, NOW + ROOMY.ttl).await, Err(Error::NotFound));
+    assert_eq!(store.chain(key("resp_0"), bytes, NOW + ROOMY.ttl).await, Err(StoreError::NotFound));
     store.delete(key("resp_1"), NOW).await.unwrap();
-    assert_eq!(store.chain(key("resp_0"), bytes, NOW).await, Err(Error::NotFound));
+    assert_eq!(store.chain(key("resp_0"), bytes, NOW).await, Err(StoreError::NotFound));
     // Another tenant's response is not an ancestor.
     let foreign = NewResponse { key: Key::new("other", "resp_9"), ..link("", Some("resp_0"), &[]) };
     store.create(NewResponse { state: State::Completed, ..foreign }, NOW).await.unwrap();
-    assert_eq!(store.chain(Key::new("other", "resp_9"), bytes, NOW).await, Err(Error::NotFound));
+    assert_eq!(store.chain(Key::new("other", "resp_9"), bytes, NOW).await, Err(StoreError::NotFound));
 }
 
 async fn a_long_chain_is_refused(store: &Store) {
@@ -367,10 +374,10 @@ async fn a_long_chain_is_refused(store: &Store) {
     let last = store.chain(key(&format!("resp_{}", LINKS - 1)), 1 << 20, NOW).await.unwrap();
     let ids: Vec<String> = (0..LINKS).map(|at| format!("resp_{at}")).collect();
     assert_eq!(last.iter().map(|item| item.id.to_string()).collect::<Vec<_>>(), ids);
-    assert_eq!(store.chain(key(&format!("resp_{LINKS}")), 1 << 20, NOW).await, Err(Error::Full));
+    assert_eq!(store.chain(key(&format!("resp_{LINKS}")), 1 << 20, NOW).await, Err(StoreError::Full));
     // A response that is its own ancestor, which should be impossible, does not loop for ever.
     store.create(NewResponse { previous: Some("resp_loop".into()), ..over("resp_loop") }, NOW).await.unwrap();
-    assert_eq!(store.chain(key("resp_loop"), 1 << 20, NOW).await, Err(Error::Full));
+    assert_eq!(store.chain(key("resp_loop"), 1 << 20, NOW).await, Err(StoreError::Full));
 }
 
 /// A refresh renews the response and the chain of responses before it; no other record is renewed.
@@ -395,7 +402,7 @@ async fn a_chain_that_goes_on_lives_on(store: &Store) {
     store.refresh(Key::new("other", "resp_x"), NOW + ttl * 3 / 4).await.unwrap();
     store.refresh(key("resp_none"), NOW).await.unwrap();
     store.refresh(key("resp_x"), NOW + ttl).await.unwrap();
-    assert_eq!(expires("resp_x", NOW + ttl).await, Err(Error::NotFound));
+    assert_eq!(expires("resp_x", NOW + ttl).await, Err(StoreError::NotFound));
 }
 
 async fn items_are_found_by_id(store: &Store) {
@@ -422,11 +429,11 @@ async fn ended_responses_expire(store: &Store) {
     let last = NOW + 10 + ROOMY.ttl - 1;
     store.get(key("resp_1"), last).await.unwrap();
     assert_eq!(store.sweep(last).await, Ok(0));
-    assert_eq!(store.get(key("resp_1"), last + 1).await.unwrap_err(), Error::NotFound);
-    assert_eq!(store.delete(key("resp_1"), last + 1).await.unwrap_err(), Error::NotFound);
-    assert_eq!(store.request_cancel(key("resp_1"), last + 1).await.unwrap_err(), Error::NotFound);
+    assert_eq!(store.get(key("resp_1"), last + 1).await.unwrap_err(), StoreError::NotFound);
+    assert_eq!(store.delete(key("resp_1"), last + 1).await.unwrap_err(), StoreError::NotFound);
+    assert_eq!(store.request_cancel(key("resp_1"), last + 1).await.unwrap_err(), StoreError::NotFound);
     assert_eq!(store.sweep(last + 1).await, Ok(1));
-    assert_eq!(store.get(key("resp_1"), NOW).await.unwrap_err(), Error::NotFound, "really gone");
+    assert_eq!(store.get(key("resp_1"), NOW).await.unwrap_err(), StoreError::NotFound, "really gone");
     store.get(key("resp_2"), u64::MAX >> 1).await.expect("what runs does not expire");
     assert_eq!(store.totals().await.unwrap().records, 1);
 }

@@ -1,7 +1,7 @@
 //! The key that seals text: the first one that a process gives to the store is the key of all.
 
 use crate::places::{self, Fresh, ROOMY, in_each_place};
-use samewire::store::{Error, Store};
+use samewire::store::{Store, StoreError};
 use std::sync::Arc;
 
 async fn the_first_key_stays(store: &Store) {
@@ -18,7 +18,7 @@ async fn keys_of_all(place: &Fresh) -> Vec<Arc<str>> {
         let store = place.open(ROOMY).await;
         store.seal_key(format!("key {number}").into()).await
     });
-    let keys: Result<Vec<_>, Error> = futures::future::join_all(opened).await.into_iter().collect();
+    let keys: Result<Vec<_>, StoreError> = futures::future::join_all(opened).await.into_iter().collect();
     keys.unwrap()
 }
 

@@ -3,16 +3,16 @@
 use crate::places::ROOMY;
 use crate::postgres::{connect, database, with_tls};
 use crate::responses::{NOW, key, over};
-use samewire::store::{Error, Store, StoreLocation};
+use samewire::store::{Store, StoreError, StoreLocation};
 
-async fn open(url: &str) -> Result<Store, Error> {
+async fn open(url: &str) -> Result<Store, StoreError> {
     Store::open(&StoreLocation::Postgres(url.to_owned()), ROOMY).await.map(Option::unwrap)
 }
 
 /// Opens a store, which must fail, and returns the reason.
 async fn refused(url: &str) -> String {
     match open(url).await {
-        Err(Error::Unavailable(why)) => why,
+        Err(StoreError::Unavailable(why)) => why,
         Err(other) => panic!("{url}: {other}"),
         Ok(_) => panic!("{url} opens"),
     }

@@ -1,11 +1,11 @@
-//! Frames of both sides of an exchange, aligned: nothing is lost or reordered, and each client frame stands beside the
+//! Frames of both sides of an exchange, aligned: nothing is lost or reordered, and each client frame is beside the
 //! engine frame that made it.
 
 use crate::cases::{Case, Cut, captures, message_vectors, response_vectors, responses, vectors};
 use crate::random::case;
 use bytes::Bytes;
 use proptest::prelude::*;
-use samewire::capture::Piece;
+use samewire::capture::RecordedPiece;
 use samewire::config::Limits;
 use samewire::engine::named;
 use samewire::filter::{FilterParams, FrameRow, Side, Target, explained_rows, relayed_rows};
@@ -38,7 +38,7 @@ fn params(case: &Case) -> FilterParams {
     }
 }
 
-fn sides<'a>(case: &'a Case, client: &'a str, pieces: &'a [Piece]) -> [Side<'a>; 2] {
+fn sides<'a>(case: &'a Case, client: &'a str, pieces: &'a [RecordedPiece]) -> [Side<'a>; 2] {
     let is_stream = client.starts_with("data:") || client.starts_with("event:") || client.starts_with(':');
     [
         Side { body: &case.input, pieces: &[], is_stream: case.events, is_socket: false },
@@ -60,7 +60,7 @@ fn explained<'a>(case: &'a Case, client: &'a str) -> Vec<FrameRow<'a>> {
     rows
 }
 
-/// Compares the client frames of each row with what the rewriter makes of the row's engine frame alone.
+/// Compares the client frames of each row with the rewriter's output for the row's engine frame alone.
 fn check(case: &Case) {
     let answer = case.run(&Cut::Whole);
     let rows = explained(case, &answer.body);
@@ -113,14 +113,18 @@ fn changes_have_their_rules_and_rows() {
         rows.iter().filter(|row| row.changes.iter().any(|change| change.rule == Some(rule))).count()
     };
     assert_eq!(with("role_content"), 1);
-    assert!(rows[0].changes.iter().any(|change| change.text == "dropped: content \"\""), "{:?}", rows[0]);
+    assert!(
+        rows[0].changes.iter().any(|change| change.effect.to_string() == "dropped: content \"\""),
+        "{:?}",
+        rows[0]
+    );
     assert!(with("reasoning_name") > 10, "one in each row");
     let renamed =
         rows.iter().flat_map(|row| &row.changes).find(|change| change.rule == Some("reasoning_name"));
-    assert_eq!(renamed.unwrap().text, "reasoning → reasoning_content, reasoning");
+    assert_eq!(renamed.unwrap().effect.to_string(), "reasoning → reasoning_content, reasoning");
 }
 
-/// An event that is refused, and those behind it, are not told as held back: nothing of them comes later.
+/// A refused event and those after it are not reported as held: no part of them comes later.
 #[test]
 fn a_refused_event_and_what_follows_are_told_as_such() {
     let chunk = |text: &str| {
@@ -145,8 +149,9 @@ fn a_refused_event_and_what_follows_are_told_as_such() {
     let nothing = Side { body: &[], pieces: &[], is_stream: true, is_socket: false };
     let told = |options| -> Vec<Vec<(Option<&str>, String)>> {
         let rows = explained_rows(params(options), &engine, &nothing).unwrap();
-        let of =
-            |row: FrameRow<'_>| row.changes.into_iter().map(|change| (change.rule, change.text)).collect();
+        let of = |row: FrameRow<'_>| {
+            row.changes.into_iter().map(|change| (change.rule, change.effect.to_string())).collect()
+        };
         rows.into_iter().map(of).collect()
     };
     let after = (Some("after_done"), Rule::AfterDone.what().to_owned());
@@ -188,9 +193,9 @@ proptest! {
         let mut at = 0;
         let pieces: Vec<_> = times.iter().enumerate().map(|(index, more)| {
             at += more;
-            Piece { at: Duration::from_millis(at), end: ((index + 1) * step).min(client.len()) }
+            RecordedPiece { at: Duration::from_millis(at), end: ((index + 1) * step).min(client.len()) }
         }).collect();
-        let arrivals: Vec<_> = (1..=10).map(|index| Piece {
+        let arrivals: Vec<_> = (1..=10).map(|index| RecordedPiece {
             at: Duration::from_millis(index as u64 * 20),
             end: case.input.len() * index / 10,
         }).collect();

@@ -15,6 +15,9 @@
     reason = "a test fails by panicking; recordings are JSON of any shape"
 )]
 
+#[macro_use]
+#[path = "../support/fail/mod.rs"]
+mod fail;
 #[path = "../support/canonical/mod.rs"]
 mod canonical;
 #[path = "../support/cases/mod.rs"]
@@ -31,10 +34,11 @@ mod random;
 mod seeded;
 #[path = "../support/slow/mod.rs"]
 mod slow;
+#[path = "../support/table/mod.rs"]
+mod table;
 
 mod agree;
 mod calls;
-mod contract;
 mod differential;
 mod frames;
 mod fuzz_seeds;

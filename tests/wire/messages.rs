@@ -114,7 +114,7 @@ fn engines_cannot_be_told_apart() {
     assert_eq!(of("msg-040"), of("msg-041"));
 }
 
-/// A client that asks for no tokens fills the engine's cache, and gets no answer.
+/// A client that requests no tokens fills the engine's cache, and gets no answer.
 #[test]
 fn a_limit_of_nothing_has_no_answer() {
     let vectors = message_vectors();
@@ -242,7 +242,7 @@ fn native_blocks_stay_in_order() {
         message["content"].as_array().unwrap().iter().map(|block| block["type"].clone()).collect();
     assert_eq!(kinds, ["tool_use", "text", "server_tool_use", "text", "text"]);
     assert_eq!(message["content"][4]["text"], "c");
-    // A call that goes on behind others.
+    // A call that continues after others.
     let piece = |index: u64, json: &str| json!({"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": json}});
     let thinking = json!({"type": "thinking", "thinking": "", "signature": ""});
     let message = native(&[
@@ -298,7 +298,7 @@ fn native_counts_add_up() {
     assert!(of(huge.clone(), huge)["output_tokens"].is_u64());
 }
 
-/// What waits behind a call that is never complete is bounded, however small its pieces are.
+/// The events that wait for a call that is never complete are bounded, however small they are.
 #[test]
 fn what_waits_behind_a_call_is_bounded() {
     let chunk = |delta: Value| {

@@ -4,9 +4,9 @@
 
 use bytes::Bytes;
 use samewire::json::{Raw, Text};
-use samewire::wire::encode::{Echo, Encode, Framing, Persisted, Reply, Response, StreamForm};
+use samewire::wire::encode::{Echo, Encode, EventFraming, Persisted, Reply, Response, StreamForm};
 use samewire::wire::event::{
-    Delta, Event, Finish, Head, ItemStage, Logprobs, Reason, Riders, TokenLogprob, ToolKind,
+    Delta, Event, Finish, FrameExtras, Head, ItemStage, Logprobs, Reason, TokenLogprob, ToolKind,
 };
 use samewire::wire::fault::Fault;
 use samewire::wire::options::{ResponsesDialect, ResponsesReasoning};
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 /// Returns a stream's events, as JSON.
 fn events(reply: Reply, deltas: Vec<Event<'_>>) -> Vec<Value> {
-    let form = StreamForm { framing: Framing::Lines, ..reply.form };
+    let form = StreamForm { framing: EventFraming::Lines, ..reply.form };
     let mut response = Response::new(Reply { stream: true, form, ..reply }, &Stamp::default());
     let mut out = OutputBuffer::default();
     let head = Event::Head(Head { id: Some(Text::plain("resp_1")), ..Head::default() });
@@ -25,7 +25,7 @@ fn events(reply: Reply, deltas: Vec<Event<'_>>) -> Vec<Value> {
 }
 
 fn delta(delta: Delta<'_>) -> Event<'_> {
-    Event::Delta { choice: 0, delta, riders: Riders::default() }
+    Event::Delta { choice: 0, delta, extras: FrameExtras::default() }
 }
 
 fn reasoning(text: &str) -> Event<'_> {
@@ -120,7 +120,7 @@ fn rate_limits_follow_the_end_in_the_older_dialect() {
 fn an_end_is_written_again_as_it_was() {
     let mut echo = Echo::default();
     echo.keep("conversation", Bytes::from_static(br#"{"id":"conv_1"}"#));
-    let form = StreamForm { framing: Framing::Lines, awaits_store: true, ..StreamForm::default() };
+    let form = StreamForm { framing: EventFraming::Lines, awaits_store: true, ..StreamForm::default() };
     let dialect = ResponsesDialect::CodexLegacy;
     let reply = Reply { stream: true, form, dialect, echo, ..Reply::default() };
     let mut response = Response::new(reply, &Stamp::default());
@@ -165,7 +165,7 @@ fn sealed_reasoning_of_the_engine() {
         output(told).iter().map(|item| item["type"].as_str().unwrap().to_owned()).collect()
     };
     let told = |reply, first: Vec<Event<'static>>| events(reply, first.into_iter().chain(stop()).collect());
-    // Without text it has an item of its own, unless the operator wants none or there is none to add it to.
+    // Without text it has its own item, unless the operator wants none or there is none to add it to.
     assert_eq!(kinds(&told(Reply::default(), vec![sealed(false), content("a")])), ["reasoning", "message"]);
     assert_eq!(kinds(&told(none(), vec![sealed(false), content("a")])), ["message"]);
     assert_eq!(kinds(&told(Reply::default(), vec![content("a"), sealed(true)])), ["message"]);
@@ -217,8 +217,8 @@ fn log_probabilities_go_with_their_text() {
         ..TokenLogprob::default()
     };
     let logprobs = Logprobs::Tokens { content: Some(vec![entry("a"), entry("b")]), refusal: None };
-    let riders = Riders { logprobs: Some(logprobs), ..Riders::default() };
-    let text = Event::Delta { choice: 0, delta: Delta::Content(Text::plain("ab")), riders };
+    let extras = FrameExtras { logprobs: Some(logprobs), ..FrameExtras::default() };
+    let text = Event::Delta { choice: 0, delta: Delta::Content(Text::plain("ab")), extras };
     let told =
         events(Reply { logprobs: true, ..Reply::default() }, std::iter::once(text).chain(stop()).collect());
     let of = |kind: &str| told.iter().find(|event| event["type"] == kind).unwrap()["logprobs"].to_string();

@@ -1,4 +1,4 @@
-//! The contestants, and the engine behind them.
+//! The contestants, and their engine.
 //!
 //! Takes: programs, processors to run on, a number of workers.
 //! Gives: running processes that answer.
@@ -303,7 +303,7 @@ fn free_address() -> io::Result<SocketAddr> {
 /// Sends a small request. Returns an error unless it is answered with 200.
 fn answer(address: SocketAddr) -> io::Result<()> {
     let body =
-        format!(r#"{{"model":"{}","messages":[{{"role":"user","content":"?"}}]}}"#, Pace::Whole.model());
+        format!(r#"{{"model":"bench","messages":[{{"role":"user","content":"{}"}}]}}"#, Pace::Whole.word());
     let request = format!(
         "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\nconnection: close\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n{body}",

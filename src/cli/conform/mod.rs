@@ -3,14 +3,14 @@
 mod report;
 
 use super::table::Look;
-use super::target::TargetFlags;
+use super::target::{TargetFlags, progress, save_all};
 use super::{
-    CommandFailure, INTERRUPTED, has_colour, interruptible, patience, print, print_error, terminal_width,
+    CommandFailure, INTERRUPTED, has_colour, interruptible, patience, print, print_error, runtime,
+    terminal_width,
 };
-use crate::conform::{self, Ask, Group, Report};
-use crate::exchange::{Bounds, Sender, save};
+use crate::conform::{self, Group, Report, SuiteRequest};
+use crate::exchange::{Bounds, Sender};
 use clap::Args;
-use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -57,7 +57,7 @@ Examples:
       With a key; the results for a build server, and the exchanges for samewire replay.
 
 A server that stalls, or sends without end, is given up after --timeout or 4 MiB of one answer,
-and the rows say so. One that has no room for two requests in a row (429, 503) is asked no more.
+and the rows say so. One that has no room for two requests in a row (429, 503) gets no more.
 Ctrl-C ends the requests, and prints what is known by then. A route that a server need not have is
 reported as not offered. NO_COLOR turns colours off. Keys and headers are not written to the
 exchanges.
@@ -77,20 +77,17 @@ impl Conform {
             print(self.listed());
             return Ok(ExitCode::SUCCESS);
         };
-        let target = self.target.target(url)?;
-        let sender =
-            Sender::new(target, Bounds::within(self.timeout)).map_err(CommandFailure::environment)?;
-        let asks = conform::asks(&self.only, self.model.as_deref());
+        let sender = self.target.sender(url, Bounds::within(self.timeout))?;
+        let requests = conform::requests(&self.only, self.model.as_deref());
         print_error(format_args!(
             "{} requests to {}, at most {} tokens.",
-            asks.len(),
+            requests.len(),
             sender.target().base(),
-            conform::tokens(&asks)
+            conform::tokens(&requests)
         ));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(CommandFailure::environment)?;
-        let mut report = Report::new(&asks, self.save.is_some());
-        let interrupted = runtime.block_on(self.ask(&sender, &asks, &mut report))?;
+        let runtime = runtime()?;
+        let mut report = Report::new(&requests, self.save.is_some());
+        let interrupted = runtime.block_on(self.send_all(&sender, &requests, &mut report))?;
         if report.is_nameless {
             print_error(format_args!(
                 "No model of the server's list has a name; {} was asked.",
@@ -109,8 +106,14 @@ impl Conform {
     }
 
     /// Sends the requests. Returns true if Ctrl-C has ended that.
-    async fn ask(&self, sender: &Sender, asks: &[Ask], report: &mut Report) -> Result<bool, CommandFailure> {
-        let run = conform::run(sender, asks, self.model.as_deref(), report, progress);
+    async fn send_all(
+        &self,
+        sender: &Sender,
+        requests: &[SuiteRequest],
+        report: &mut Report,
+    ) -> Result<bool, CommandFailure> {
+        let run =
+            conform::run(sender, requests, self.model.as_deref(), report, |request| progress(request.name()));
         let ended = interruptible(run).await;
         let Some(ended) = ended else {
             report.stopped = Some("it was interrupted".to_owned());
@@ -126,27 +129,16 @@ impl Conform {
             written.map_err(|error| CommandFailure::at(path.display(), error))?;
         }
         let Some(root) = &self.save else { return Ok(()) };
-        for (ask, exchange) in &report.exchanges {
-            let folder = root.join(ask.name());
-            let about = format!("Request `{}` of `samewire conform`:", ask.name());
-            save(exchange, &folder, &about).map_err(|error| CommandFailure::at(folder.display(), error))?;
-        }
-        Ok(())
+        let exchanges = report.exchanges.iter().map(|(request, exchange)| (request.name(), exchange));
+        save_all(exchanges, root, ["Request", "conform"])
     }
 
     fn listed(&self) -> String {
-        let wanted = |group: Group| self.only.is_empty() || self.only.contains(&group);
-        let rows = conform::catalogue().filter(|row| wanted(row.group()));
+        let is_selected = |group: Group| self.only.is_empty() || self.only.contains(&group);
+        let rows = conform::catalogue().filter(|row| is_selected(row.group()));
         let line = |row: &conform::Row| {
             format!("{:<17} {:<31} {} [{}]\n", row.group().name(), row.id, row.statement, row.citation)
         };
         rows.map(line).collect()
-    }
-}
-
-/// Says on a terminal which request is under way.
-fn progress(ask: Ask) {
-    if io::stderr().is_terminal() {
-        print_error(format_args!("  {}", ask.name()));
     }
 }

@@ -1,7 +1,7 @@
 //! Report of a run: a table for terminals, JSON, and JUnit XML.
 
-use crate::cli::table::{BOLD, DIM, Look, wrapped};
-use crate::conform::{Ask, Group, Report, Verdict, Verified};
+use crate::cli::table::{self, BOLD, DIM, Look, wrapped};
+use crate::conform::{Group, Report, SuiteRequest, Verdict, Verified};
 use crate::visible::{visible, visible_strings};
 use serde::Serialize;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ pub(super) fn text(report: &Report, look: Look) -> String {
     table(report, look) + &unasked(report, look) + &summary(report, look)
 }
 
-/// Returns the table: a line for each row that was asked, and beneath a failed one its citation and the evidence.
+/// Returns the table: a line for each row that was judged, and beneath a failed one its citation and the evidence.
 fn table(report: &Report, look: Look) -> String {
     let mut text = String::new();
     for group in Group::ALL {
@@ -63,13 +63,8 @@ fn line(row: &Verified, look: Look, text: &mut String) {
 /// Returns which requests were not sent, and why; nothing if all were.
 fn unasked(report: &Report, look: Look) -> String {
     let Some(why) = &report.stopped else { return String::new() };
-    let names: Vec<_> = report.not_asked().into_iter().map(Ask::name).collect();
-    let told = match names.is_empty() {
-        true => format!("The run ended because {why}."),
-        false => format!("Not asked, because {why}: {}.", names.join(", ")),
-    };
-    let lines = wrapped(&visible(&told), look.width).into_iter();
-    "\n".to_owned() + &lines.map(|line| look.painted(&line, "33") + "\n").collect::<String>()
+    let names: Vec<_> = report.not_asked().into_iter().map(SuiteRequest::name).collect();
+    table::unasked(&names, why, "The run ended because", look)
 }
 
 /// Returns the line at the end of the table.
@@ -126,7 +121,7 @@ fn told(Verified { row, verdict }: &Verified) -> ToldRow<'_> {
     ToldRow {
         id: row.id,
         group: row.group().name(),
-        request: row.ask.name(),
+        request: row.request.name(),
         statement: row.statement,
         citation: row.citation,
         verdict: verdict.word().replace(' ', "_"),

@@ -1,15 +1,15 @@
 //! `samewire diff`: says how the shapes of two answers differ, apart from their words.
 
-mod ask;
 mod report;
+mod servers;
 
 use super::table::Look;
 use super::{CommandFailure, has_colour, print, terminal_width};
 use crate::diff::{self, Compared, Pair};
 use crate::visible::visible;
-use ask::Servers;
 use clap::Args;
 use report::Report;
+use servers::Servers;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

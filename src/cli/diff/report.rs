@@ -1,8 +1,8 @@
 //! Result of `samewire diff`, as text for people or as JSON.
 
 use crate::cli::table::{self, BAD, BOLD, DIM, GOOD, LEFT, Look, PLAIN, RIGHT};
-use crate::diff::{Aligned, Comparison, Difference, Finding, Frames, Span, Topic, WordDifference};
-use crate::visible::{visible, visible_strings};
+use crate::diff::{Aligned, Comparison, Finding, Frames, Span, Topic, WordDifference};
+use crate::visible::{cut, visible, visible_strings};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -74,13 +74,16 @@ impl Report {
             return;
         }
         if self.has_words {
-            let cut = |text: &str| match text.char_indices().nth(SHOWN) {
-                Some((at, _)) => format!("{}…", text.get(..at).unwrap_or(text)),
-                None => text.to_owned(),
-            };
             let rows: Vec<_> = words
                 .iter()
-                .map(|word| [word.topic.name().to_owned(), word.path.clone(), cut(&word.a), cut(&word.b)])
+                .map(|word| {
+                    [
+                        word.topic.name().to_owned(),
+                        word.path.clone(),
+                        cut(&word.a, SHOWN),
+                        cut(&word.b, SHOWN),
+                    ]
+                })
                 .collect();
             table::write([("words", DIM), ("field", PLAIN), ("A", LEFT), ("B", RIGHT)], &rows, look, out);
         } else if name.is_none() || !shape.is_empty() {
@@ -163,13 +166,7 @@ fn differences(shape: &[Finding], look: Look, out: &mut String) {
         .iter()
         .map(|finding| {
             let Finding { kind, path, a, b, frames_a, frames_b } = finding;
-            [
-                kind_words(*kind).to_owned(),
-                path.clone(),
-                a.clone(),
-                b.clone(),
-                concerned(*frames_a, *frames_b),
-            ]
+            [kind.name().to_owned(), path.clone(), a.clone(), b.clone(), concerned(*frames_a, *frames_b)]
         })
         .collect();
     let head = [("shape", DIM), ("field", PLAIN), ("A", LEFT), ("B", RIGHT), ("frames", DIM)];
@@ -183,25 +180,6 @@ fn concerned(a: Frames, b: Frames) -> String {
         first.map(|first| format!("{name} {first}{times}"))
     };
     [side("A", a), side("B", b)].into_iter().flatten().collect::<Vec<_>>().join(", ")
-}
-
-fn kind_words(kind: Difference) -> &'static str {
-    match kind {
-        Difference::Status => "status",
-        Difference::ContentType => "content type",
-        Difference::Body => "body",
-        Difference::End => "end",
-        Difference::EventName => "event name",
-        Difference::Order => "order",
-        Difference::Frames => "frames",
-        Difference::Together => "split",
-        Difference::Name => "name",
-        Difference::Field => "field",
-        Difference::Null => "null",
-        Difference::Type => "type",
-        Difference::Value => "value",
-        Difference::Changes => "changes",
-    }
 }
 
 /// Returns how many fields differ in words, by topic.

@@ -114,7 +114,7 @@ fn told<'r>(finding: &'r Finding, through: Option<&'r Examined>) -> ToldFinding<
 }
 
 fn word(finding: &Finding) -> String {
-    finding.severity().word().replace(' ', "_")
+    finding.severity().name().replace(' ', "_")
 }
 
 fn setting(setting: &Setting) -> ToldSetting<'_> {

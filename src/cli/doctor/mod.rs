@@ -5,12 +5,13 @@ mod report;
 mod through;
 
 use super::table::{Look, wrapped};
-use super::target::TargetFlags;
+use super::target::{TargetFlags, progress, save_all};
 use super::{
-    CommandFailure, INTERRUPTED, has_colour, interruptible, patience, print, print_error, terminal_width,
+    CommandFailure, INTERRUPTED, has_colour, interruptible, patience, print, print_error, runtime,
+    terminal_width,
 };
 use crate::doctor::{self, Advice, AdvisedFiles, Finding, Limits, Report, Severity, advice};
-use crate::exchange::{Bounds, Sender, save};
+use crate::exchange::Bounds;
 use crate::visible::visible;
 use clap::Args;
 use std::io::{self, IsTerminal};
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use through::Proxy;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
 /// Say what a running engine does otherwise than the API, which clients that breaks, and what helps.
 #[derive(Debug, Args)]
@@ -66,7 +67,7 @@ The answers may cost 2,000 tokens at most. How many is printed first, with those
 number of requests and the time. With --through all of it is spent twice, and samewire looks after
 the server as well.
 A server that stalls, or sends more than 256 KiB in one answer, is given up. One that has no room
-for two questions in a row (429, 503) is asked no more. Ctrl-C ends the questions and prints what
+for two questions in a row (429, 503) gets no more. Ctrl-C ends the questions and prints what
 is known by then. NO_COLOR turns colours off. Keys and headers are not written to the exchanges.
 
 Severities: broken (clients fail), warning (some clients lose something), note (it differs, and no
@@ -100,11 +101,10 @@ impl Doctor {
             ca: self.target.ca_file.as_deref().map(absolute).transpose()?,
         };
         if let Some(root) = &self.save {
-            // Before anything is asked: the answers would be lost.
+            // Before anything is sent: the answers would be lost.
             std::fs::create_dir_all(root).map_err(|error| CommandFailure::at(root.display(), error))?;
         }
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(CommandFailure::environment)?;
+        let runtime = runtime()?;
         let direct = runtime.block_on(self.examine(&self.url, self.model.as_deref()))?;
         let advice = match direct.report.is_answered() {
             true => advice(&direct.report, &direct.findings, &files),
@@ -159,9 +159,8 @@ impl Doctor {
 
     async fn examine(&self, url: &str, model: Option<&str>) -> Result<Examined, CommandFailure> {
         let limits = Limits { answer: self.timeout, total: self.within, idle: self.idle };
-        let target = self.target.target(url)?;
         let bounds = Bounds { connect: Bounds::within(self.timeout).connect, ..limits.bounds() };
-        let sender = Sender::new(target, bounds).map_err(CommandFailure::environment)?;
+        let sender = self.target.sender(url, bounds)?;
         let told = format!(
             "{} requests to {}, at most {} tokens, and about {} tokens of prompts; at most {} short requests beside \
              them, for what the server is and what it has to do. It takes as long as the answers do, or up to {} s to \
@@ -199,17 +198,6 @@ fn absolute(path: &Path) -> Result<String, CommandFailure> {
 
 /// Writes all exchanges to folders.
 fn write(report: &Report, root: &Path) -> Result<(), CommandFailure> {
-    for (name, exchange) in &report.exchanges {
-        let folder = root.join(name);
-        let about = format!("Question `{name}` of `samewire doctor`:");
-        save(exchange, &folder, &about).map_err(|error| CommandFailure::at(folder.display(), error))?;
-    }
-    Ok(())
-}
-
-/// Says on a terminal which question is under way.
-fn progress(question: &str) {
-    if io::stderr().is_terminal() {
-        print_error(format_args!("  {question}"));
-    }
+    let exchanges = report.exchanges.iter().map(|(name, exchange)| (name.as_str(), exchange));
+    save_all(exchanges, root, ["Question", "doctor"])
 }

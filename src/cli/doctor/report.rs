@@ -91,21 +91,19 @@ const MODEL: usize = 100;
 
 /// Writes a label and a text that is wrapped beside it.
 fn line(label: &str, words: &str, look: Look, text: &mut String) {
-    let mut label = format!("  {label}");
-    for part in wrapped(&visible(words), look.width.saturating_sub(INDENT)) {
-        let _ = writeln!(text, "{}{part}", look.painted(&format!("{label:<INDENT$}"), DIM));
-        label.clear();
-    }
+    listed(&format!("  {label}"), words, DIM, look, text);
 }
 
 fn counts(label: &str, examined: &Examined, look: Look, text: &mut String) {
     let count = |severity: Severity| {
         let count = examined.findings.iter().filter(|finding| finding.severity() == severity).count();
         let is_many = count != 1 && matches!(severity, Severity::Warning | Severity::Note);
-        let told = format!("{count} {}{}", severity.word(), if is_many { "s" } else { "" });
+        let told = format!("{count} {}{}", severity.name(), if is_many { "s" } else { "" });
         if count == 0 { told } else { look.painted(&told, colour(severity)) }
     };
-    let _ = writeln!(text, "{label}: {}", Severity::ALL.map(count).join(", "));
+    let mut counts = Severity::ALL.map(count);
+    counts.reverse();
+    let _ = writeln!(text, "{label}: {}", counts.join(", "));
 }
 
 /// Writes both columns: each check that is not fine in one of them.
@@ -118,7 +116,7 @@ fn columns(direct: &Examined, through: &Examined, look: Look, text: &mut String)
             let words = [finding.severity(), other.severity()];
             let is_told = words.iter().any(|severity| *severity >= Severity::Note);
             let says = if finding.severity() >= Severity::Note { finding } else { other }.outcome.says();
-            let [one, two] = words.map(|severity| severity.word().to_owned());
+            let [one, two] = words.map(|severity| severity.name().to_owned());
             is_told.then(|| [finding.check.id.to_owned(), one, two, says.to_owned()])
         })
         .collect();
@@ -129,7 +127,7 @@ fn columns(direct: &Examined, through: &Examined, look: Look, text: &mut String)
 /// Writes one finding: what it is, the bytes that show it, whom it affects, and what helps.
 fn block(finding: &Finding, through: Option<&Finding>, look: Look, text: &mut String) {
     let Some(found) = finding.found() else { return };
-    let word = look.painted(&format!("{:<10}", finding.severity().word()), colour(finding.severity()));
+    let word = look.painted(&format!("{:<10}", finding.severity().name()), colour(finding.severity()));
     let _ = writeln!(text, "\n{word}  {}", look.painted(finding.check.id, BOLD));
     for part in wrapped(&found.says, look.width.saturating_sub(INDENT)) {
         let _ = writeln!(text, "{:INDENT$}{part}", "");
@@ -142,8 +140,8 @@ fn block(finding: &Finding, through: Option<&Finding>, look: Look, text: &mut St
     if let Some(through) = through {
         let is_same = through.outcome.says() == found.says;
         let told = match is_same {
-            true => format!("{}, too", through.severity().word()),
-            false => format!("{}: {}", through.severity().word(), through.outcome.says()),
+            true => format!("{}, too", through.severity().name()),
+            false => format!("{}: {}", through.severity().name(), through.outcome.says()),
         };
         line("through", &told, look, text);
     }
@@ -226,12 +224,5 @@ fn helps(advice: &Advice, look: Look, text: &mut String) {
 fn unasked(report: &Report, look: Look, text: &mut String) {
     let Some(why) = &report.stopped else { return };
     let names: Vec<_> = report.not_asked().into_iter().map(|question| question.name()).collect();
-    let told = match names.is_empty() {
-        true => format!("Not everything was asked: {why}."),
-        false => format!("Not asked, because {why}: {}.", names.join(", ")),
-    };
-    text.push('\n');
-    for part in wrapped(&visible(&told), look.width) {
-        let _ = writeln!(text, "{}", look.painted(&part, LEFT));
-    }
+    *text += &table::unasked(&names, why, "Not everything was asked:", look);
 }

@@ -1,7 +1,7 @@
 //! samewire in front of the examined server, within this process and on loopback alone.
 
 use crate::cli::CommandFailure;
-use crate::config::{Config, Level, LogFormat, Overrides};
+use crate::config::{Config, LogFormat, LogLevel, Overrides};
 use crate::server::{self, Listeners, PassedSockets};
 use crate::telemetry;
 use crate::tls::trusting_nobody;
@@ -13,7 +13,7 @@ pub(super) struct Proxy {
     /// Base URL for clients.
     pub(super) url: String,
     /// Logging, which stays on as long as the proxy.
-    _logging: telemetry::Guard,
+    _logging: telemetry::LogGuard,
 }
 
 /// Time between two looks whether the proxy is ready.
@@ -22,17 +22,12 @@ const LOOK: Duration = Duration::from_millis(50);
 impl Proxy {
     /// Starts a proxy with a configuration, on free ports of the loopback address.
     pub(super) fn start(config: &str) -> Result<Self, CommandFailure> {
-        let flags = Overrides {
-            listen: Some("127.0.0.1:0".to_owned()),
-            admin_listen: Some("127.0.0.1:0".to_owned()),
-            threads: Some(1),
-            store: Some("memory".to_owned()),
-            ..Overrides::default()
-        };
+        let flags = Overrides::default().with("listen", "127.0.0.1:0").with("admin_listen", "127.0.0.1:0");
+        let flags = flags.with("threads", 1).with("store.place", "memory");
         let config = Config::read(config, &[&flags]).map_err(CommandFailure::usage)?;
-        // Log lines would stand within the report.
-        let logging =
-            telemetry::start_logging(Level::Error, LogFormat::Auto).map_err(CommandFailure::environment)?;
+        // Log lines would be within the report.
+        let logging = telemetry::start_logging(LogLevel::Error, LogFormat::Auto)
+            .map_err(CommandFailure::environment)?;
         let listeners =
             Listeners::bind(&config, PassedSockets::default()).map_err(CommandFailure::environment)?;
         let url = listeners.base_url(&config).map_err(CommandFailure::environment)?;

@@ -3,11 +3,11 @@
 mod setup;
 
 use super::target::TargetFlags;
-use super::{CommandFailure, print};
-use crate::config::{Overrides, client_key};
+use super::{CommandFailure, print, runtime};
+use crate::config::{Overrides, client_key, clients_url};
 use crate::exchange::{Bounds, Exchange, Request, Sender};
 use crate::nearest::suggest;
-use crate::upstream::models::{self, Model};
+use crate::upstream::models::{self, ListedModel};
 use crate::visible::{excerpt, visible};
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
@@ -29,7 +29,7 @@ const LISTED: usize = 20;
 #[command(after_help = EXAMPLES)]
 pub(super) struct Env {
     /// The client
-    client: Client,
+    client: ClientProgram,
     /// Base URL of the running samewire, with or without /v1 [default: as configured, else
     /// http://127.0.0.1:8080]
     #[arg(long, value_name = "URL")]
@@ -46,7 +46,7 @@ pub(super) struct Env {
 
 /// Client that is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Client {
+enum ClientProgram {
     /// Claude Code: variables for the shell
     Claude,
     /// The Codex CLI: its config.toml
@@ -78,13 +78,11 @@ impl Env {
             Some(url) => url.clone(),
             None => {
                 let flags = Overrides { config: self.config.clone(), ..Overrides::default() };
-                flags.clients_url().map_err(CommandFailure::usage)?
+                clients_url(&flags).map_err(CommandFailure::usage)?
             }
         };
-        let target = self.target.target_with(&url, client_key())?;
-        let sender = Sender::new(target, Bounds::within(PATIENCE)).map_err(CommandFailure::environment)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let listed = runtime.map_err(CommandFailure::environment)?.block_on(listed(&sender))?;
+        let sender = self.target.sender_with(&url, Bounds::within(PATIENCE), client_key())?;
+        let listed = runtime()?.block_on(listed(&sender))?;
         let model = self.chosen(&listed, sender.target().base())?;
         let key_file = self.key_path()?;
         let setup = Setup {
@@ -95,11 +93,11 @@ impl Env {
             key_file: key_file.as_deref(),
         };
         print(match self.client {
-            Client::Claude => setup.claude(),
-            Client::Codex => setup.codex(),
-            Client::Opencode => setup.opencode(),
-            Client::Qwen => setup.qwen(),
-            Client::Openai => setup.openai(),
+            ClientProgram::Claude => setup.claude(),
+            ClientProgram::Codex => setup.codex(),
+            ClientProgram::Opencode => setup.opencode(),
+            ClientProgram::Qwen => setup.qwen(),
+            ClientProgram::Openai => setup.openai(),
         });
         Ok(ExitCode::SUCCESS)
     }
@@ -116,7 +114,7 @@ impl Env {
     }
 
     /// Returns the model that is named, or the only one; further names of the same weights do not count.
-    fn chosen<'m>(&self, listed: &'m [Model], base: &str) -> Result<&'m Model, CommandFailure> {
+    fn chosen<'m>(&self, listed: &'m [ListedModel], base: &str) -> Result<&'m ListedModel, CommandFailure> {
         let names = || listed.iter().map(|model| model.id.as_str());
         if let Some(name) = &self.model {
             let unknown = || {
@@ -144,7 +142,7 @@ impl Env {
 }
 
 /// Asks for the models. Those whose names no configuration can have are left out.
-async fn listed(sender: &Sender) -> Result<Vec<Model>, CommandFailure> {
+async fn listed(sender: &Sender) -> Result<Vec<ListedModel>, CommandFailure> {
     let request = Request {
         method: Method::GET,
         path: "/models".to_owned(),

@@ -5,7 +5,7 @@ mod recorded;
 
 use super::{CommandFailure, print_error};
 use crate::config::{self, Limits};
-use crate::engine::{ENGINES, Identity, Version, named};
+use crate::engine::{ENGINES, EngineIdentity, EngineVersion, named};
 use crate::filter::{self, FilterError, FilterParams, Target};
 use crate::plan::Route;
 use crate::visible::visible;
@@ -14,7 +14,7 @@ use crate::wire::{AnswerId, Api, Ending, Stamp};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use findings::{Format, Reporter};
-use recorded::Asked;
+use recorded::RequestFile;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -152,7 +152,7 @@ enum Ids {
 impl Rewrite {
     pub(super) fn run(self) -> Result<ExitCode, CommandFailure> {
         let teller = self.explain.then(|| Reporter::new(self.format));
-        let order = self.params()?;
+        let params = self.params()?;
         let input = io::stdin();
         if input.is_terminal() {
             print_error(
@@ -163,9 +163,9 @@ impl Rewrite {
         let ran = match &teller {
             Some(teller) => {
                 let note = &mut |note: &str| teller.note(note);
-                filter::explained(order, input, output, note, &mut |finding| teller.finding(&finding))
+                filter::explained(params, input, output, note, &mut |finding| teller.finding(&finding))
             }
-            None => filter::run(order, input, output, &mut |note| print_error(visible(note))),
+            None => filter::run(params, input, output, &mut |note| print_error(visible(note))),
         };
         match ran {
             Ok(true) => Ok(ExitCode::SUCCESS),
@@ -182,10 +182,10 @@ impl Rewrite {
 
     fn params(self) -> Result<FilterParams, CommandFailure> {
         let (api, mut to) = (self.api.map(Name::api), self.to.map(Name::target));
-        let Asked { api: mut asked, request, route } =
+        let RequestFile { api: mut request_api, request, route } =
             self.request.as_deref().map(recorded::read).transpose()?.unwrap_or_default();
         // An engine may answer a Responses request in either API, so the API is detected from the bytes.
-        if asked.take_if(|asked| *asked == Api::Responses).is_some() {
+        if request_api.take_if(|request_api| *request_api == Api::Responses).is_some() {
             match to {
                 None | Some(Target::Response) => to = Some(Target::Response),
                 Some(Target::Same(_) | Target::Message) => {
@@ -194,16 +194,16 @@ impl Rewrite {
             }
         }
         // A bare request does not show whether it is one of Chat Completions or of Messages.
-        let is_message = to == Some(Target::Message) || [api, asked].contains(&Some(Api::Messages));
-        if is_message && matches!(asked, None | Some(Api::Chat | Api::Messages)) {
+        let is_message = to == Some(Target::Message) || [api, request_api].contains(&Some(Api::Messages));
+        if is_message && matches!(request_api, None | Some(Api::Chat | Api::Messages)) {
             if to.is_some_and(|to| to != Target::Message) {
                 return Err(CommandFailure::usage("--to: the request is one of Messages"));
             }
-            (asked, to) = (None, Some(Target::Message));
+            (request_api, to) = (None, Some(Target::Message));
         }
         let route = self.route(route)?;
         Ok(FilterParams {
-            api: api.or(asked),
+            api: api.or(request_api),
             to,
             request,
             route,
@@ -224,7 +224,7 @@ impl Rewrite {
     fn route(&self, recorded: Option<Route>) -> Result<Route, CommandFailure> {
         let engine = |name: &str| {
             let unknown = || CommandFailure::usage(format!("--engine {name}: there is no such engine"));
-            named(name).map(Identity::from).ok_or_else(unknown)
+            named(name).map(EngineIdentity::from).ok_or_else(unknown)
         };
         let route = match recorded {
             Some(route) => route,
@@ -235,7 +235,7 @@ impl Rewrite {
         let other = given.filter(|given| given.engine != route.identity.engine);
         let mut identity = other.unwrap_or(route.identity);
         if let Some(version) = &self.engine_version {
-            let version = version.parse::<Version>();
+            let version = version.parse::<EngineVersion>();
             identity.version = Some(
                 version.map_err(|_| CommandFailure::usage("--engine-version: a release such as 0.21.0"))?,
             );

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 /// Folder of a captured exchange that has the client's side.
 const CLIENT: &str = "client";
 
-/// What was asked, as far as a file says.
+/// Request in a file, and the facts that the file has about it.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct RequestFile {
     /// API of the request.
     pub(super) api: Option<Api>,
     /// Body of the request.
@@ -37,8 +37,8 @@ object! {
     }
 }
 
-/// Reads the request in a file, and what stands beside it if the file belongs to a captured exchange.
-pub(super) fn read(path: &Path) -> Result<Asked, CommandFailure> {
+/// Reads the request in a file, and the files next to it if it belongs to a captured exchange.
+pub(super) fn read(path: &Path) -> Result<RequestFile, CommandFailure> {
     if path.as_os_str() == "-" {
         let text = "--request -: standard input holds the engine's answer; the request must be in a file";
         return Err(CommandFailure::usage(text));
@@ -59,7 +59,7 @@ pub(super) fn read(path: &Path) -> Result<Asked, CommandFailure> {
     };
     let is_recorded = [&read.method, &read.path, &read.body, &read.body_raw].iter().any(|one| one.is_some());
     if api.is_some() || !is_recorded {
-        return Ok(Asked { api, request: Some(Bytes::copy_from_slice(text.as_bytes())), route: None });
+        return Ok(RequestFile { api, request: Some(Bytes::copy_from_slice(text.as_bytes())), route: None });
     }
     let recorded = RecordedRequest::read(text).map_err(|why| wrong(&why))?;
     let body = match (recorded.body, recorded.body_raw) {
@@ -69,7 +69,7 @@ pub(super) fn read(path: &Path) -> Result<Asked, CommandFailure> {
             return Err(wrong("body: missing; the request has none, so that no answer belongs to it"));
         }
     };
-    Ok(Asked { api: api_of(&recorded.path), request: Some(body.into()), route: route(path)? })
+    Ok(RequestFile { api: api_of(&recorded.path), request: Some(body.into()), route: route(path)? })
 }
 
 /// Returns the API of a path, apart from its query.
@@ -84,7 +84,7 @@ fn api_of(target: &str) -> Option<Api> {
     }
 }
 
-/// Reads what a captured answer was rewritten by. The file stands beside the request to the engine; the client's request
+/// Reads what a captured answer was rewritten by. The file is next to the request to the engine; the client's request
 /// is one folder below.
 fn route(request: &Path) -> Result<Option<Route>, CommandFailure> {
     let place = request.canonicalize().unwrap_or_else(|_| request.to_owned());

@@ -2,45 +2,29 @@
 
 use super::{SDKS, require};
 use crate::conform::Answer;
-use crate::doctor::check::{Check, Judged, Outcome, Topic};
+use crate::doctor::check::{Check, Topic, checks};
+use crate::doctor::outcome::{Judged, Outcome};
 use crate::doctor::question::Question;
 use crate::doctor::seen::Seen;
-use crate::tree::Value;
-
-const TOPIC: Topic = Topic::Errors;
+use crate::tree::{Value, View};
 
 /// Checks of errors.
-pub(super) const CHECKS: &[Check] = &[
-    TOPIC.check(
-        "error-shape",
-        Question::BadJson,
-        &[SDKS, "clients that decide by `error.code` whether to try again"],
-        Some("gives every error the API's form, with the status, type and code that libraries know"),
-        shape,
-    ),
-    TOPIC.check(
-        "error-status",
-        Question::WrongType,
-        &["clients that try again after a 5xx, and raise exceptions by status"],
-        Some("checks requests itself and answers 400 and 404"),
-        status,
-    ),
-    TOPIC.check(
-        "unknown-model",
-        Question::UnknownModel,
-        &["clients that notice a misspelled or missing model by its error"],
-        Some("answers 404 with `model_not_found` to keys of its own that name their `models`"),
-        unknown_model,
-    ),
-];
+pub(super) const CHECKS: &[Check] = checks! { Errors:
+    "error-shape", BadJson, [SDKS, "clients that decide by `error.code` whether to try again"],
+        mends "gives every error the API's form, with the status, type and code that libraries know" => shape;
+    "error-status", WrongType, ["clients that try again after a 5xx, and raise exceptions by status"],
+        mends "checks requests itself and answers 400 and 404" => status;
+    "unknown-model", UnknownModel, ["clients that notice a misspelled or missing model by its error"],
+        mends "answers 404 with `model_not_found` to keys of its own that name their `models`" => unknown_model;
+};
 
 /// Questions that ought to be refused, each with the status for it.
 const REFUSED: [(Question, u16); 3] =
     [(Question::BadJson, 400), (Question::WrongType, 400), (Question::UnknownRoute, 404)];
 
 fn shape(seen: &Seen) -> Judged {
-    let asked = REFUSED.iter().map(|(question, _)| *question).chain([Question::UnknownModel]);
-    let refusals: Vec<_> = asked
+    let questions = REFUSED.iter().map(|(question, _)| *question).chain([Question::UnknownModel]);
+    let refusals: Vec<_> = questions
         .filter_map(|question| Some((question, seen.any(question).ok()?)))
         .filter(|(_, answer)| answer.status >= 400)
         .collect();
@@ -56,9 +40,9 @@ fn shape(seen: &Seen) -> Judged {
 /// Returns what is wrong with the body of an error, if anything is.
 fn wrong(answer: &Answer) -> Option<&'static str> {
     let error = answer.whole.member("error");
-    let is_nullable = |key| matches!(error.member(key), Value::Null | Value::Text(_));
+    let is_nullable = |key| matches!(error.member(key), Value::Null | Value::String(_));
     match () {
-        () if error.is_text() => Some("`error` is a string"),
+        () if error.is_string() => Some("`error` is a string"),
         () if !error.is_object() => Some("there is no object `error`"),
         () if error.text("/message").is_empty() => Some("there is no `message`"),
         () if error.text("/type").is_empty() => Some("there is no `type`"),

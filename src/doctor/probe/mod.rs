@@ -10,9 +10,11 @@ mod streams;
 mod tools;
 mod usage;
 
-use super::check::{Check, quoted};
-use super::seen::{NotSeen, Seen};
+use super::check::Check;
+use super::outcome::{Judged, Outcome, quoted};
+use super::seen::Seen;
 use crate::conform::Answer;
+use crate::visible;
 use crate::wire::Unparsed;
 
 /// Returns all checks, in the order of the topics.
@@ -33,7 +35,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
 
 /// Clients of the official libraries.
 const SDKS: &str = "openai-python, openai-node and what is built on them (LangChain, OpenAI Agents)";
-/// Obstacle where the server refuses the key, which is a finding of its own.
+/// Obstacle where the server refuses the key, which is a separate finding.
 const REFUSED: &str = "the server refuses the key";
 /// Agents, whichever library they use.
 const AGENTS: &str = "every agent that calls tools";
@@ -60,10 +62,9 @@ fn parser(seen: &Seen) -> String {
     quoted(unparsed(seen).family())
 }
 
-/// Returns the last characters of a text.
-fn tail(text: &str) -> String {
-    let last: Vec<char> = text.chars().rev().take(200).collect();
-    last.into_iter().rev().collect()
+/// Returns the end of a text.
+fn tail(text: &str) -> &str {
+    visible::tail(text, 200)
 }
 
 /// Returns what becomes of requests whose answer is an error, or a stream that ends with one.
@@ -75,18 +76,19 @@ fn refusal(answer: &Answer) -> String {
 }
 
 /// Returns an obstacle unless a condition holds.
-fn require(holds: bool, why: &str) -> Result<(), NotSeen> {
-    if holds { Ok(()) } else { Err(NotSeen::because(why)) }
+fn require(holds: bool, why: &str) -> Judged<()> {
+    if holds { Ok(()) } else { Err(Outcome::not_seen(why)) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::conform::{self, ROLE, chat_stream, chat_whole, without_usage};
-    use crate::doctor::check::{Finding, Severity};
+    use crate::doctor::check::Finding;
     use crate::doctor::cut::Cut;
+    use crate::doctor::outcome::Severity;
     use crate::doctor::question::Question;
-    use crate::engine::{ENGINES, EngineLoad, Identity, Parsers, named};
+    use crate::engine::{DetectedParsers, ENGINES, EngineIdentity, EngineLoad, named};
     use crate::exchange::{Ended, Exchange, Failure, Idle};
     use crate::upstream::models;
     use http::{HeaderMap, HeaderValue, StatusCode};
@@ -99,7 +101,7 @@ mod tests {
     /// Answers by question: status, content type, body, end.
     type Answers = BTreeMap<Question, (u16, &'static str, String, Ended)>;
 
-    /// Returns a stream of these deltas behind the role, each with its finish reason as JSON.
+    /// Returns a stream of these deltas after the role, each with its finish reason as JSON.
     fn stream(deltas: &[(&str, &str)], usage: bool) -> String {
         let text = chat_stream(&[&[ROLE], deltas].concat());
         if usage { text } else { without_usage(&text) }
@@ -168,7 +170,7 @@ mod tests {
             Question::BadJson | Question::WrongType => error(400),
             Question::UnknownModel | Question::UnknownRoute => error(404),
             _ => match question.contract() {
-                Some(ask) => conform::good(ask),
+                Some(request) => conform::good(request),
                 None => (200, JSON, text()),
             },
         }
@@ -189,7 +191,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert("content-type", HeaderValue::from_static(kind));
             let exchange = Exchange {
-                request: question.request("m"),
+                request: question.for_model("m"),
                 status: StatusCode::from_u16(*status).unwrap(),
                 headers,
                 head: Duration::ZERO,
@@ -446,7 +448,7 @@ mod tests {
         let mut seen = seen(&answers);
         for (version, mends) in [("0.22.0", true), ("0.32.0", false)] {
             let engine = named("vllm").unwrap();
-            seen.server.identity = Some(Identity { version: version.parse().ok(), ..engine.into() });
+            seen.server.identity = Some(EngineIdentity { version: version.parse().ok(), ..engine.into() });
             let finding = finding(&seen, "role-developer");
             assert_eq!(
                 (finding.severity(), finding.mends.is_some()),
@@ -544,7 +546,7 @@ mod tests {
         for (on, flag) in [("qwen3", None), ("deepseek-r1", Some("--reasoning-parser qwen3"))] {
             let mut seen = seen(&answers);
             seen.server.identity = Some(named("sglang").unwrap().into());
-            seen.server.parsers = Some(Parsers { reasoning: Some(on.to_owned()), tools: None });
+            seen.server.parsers = Some(DetectedParsers { reasoning: Some(on.to_owned()), tools: None });
             let finding = finding(&seen, "reasoning-only");
             assert_eq!(finding.found().unwrap().remedy.engine.as_deref(), flag, "{on}");
         }
@@ -618,7 +620,7 @@ mod tests {
         assert!(finding(&seen, "available").outcome.says().contains("3 had status 504"));
     }
 
-    /// Where the plain stream ends with an error, the same error behind other requests is not due to them.
+    /// No request is blamed for an error with which the plain stream ends, too.
     #[test]
     fn streams_that_end_with_an_error_accuse_no_request() {
         let mut answers = all_good();
@@ -693,7 +695,7 @@ mod tests {
         for body in bodies {
             for (status, ended) in [(200, Ended::Clean), (200, Ended::Stalled), (599, Ended::Reset)] {
                 let answers = Question::ALL.into_iter().map(|question| {
-                    let kind = if question.request("").body.is_empty() { JSON } else { SSE };
+                    let kind = if question.for_model("").body.is_empty() { JSON } else { SSE };
                     (question, (status, kind, body.to_owned(), ended))
                 });
                 let seen = seen(&answers.collect());

@@ -2,45 +2,23 @@
 
 use super::{parser, parser_flags, require, unparsed};
 use crate::doctor::chat::Chat;
-use crate::doctor::check::{Check, Judged, Outcome, Table, Topic, quoted};
+use crate::doctor::check::{Check, Topic, checks};
+use crate::doctor::outcome::{Judged, Outcome, Table, quoted};
 use crate::doctor::question::Question;
-use crate::doctor::seen::{NotSeen, Seen};
-
-const TOPIC: Topic = Topic::Reasoning;
+use crate::doctor::seen::Seen;
 
 /// Checks of reasoning.
-pub(super) const CHECKS: &[Check] = &[
-    TOPIC.check(
-        "reasoning-name",
-        Question::Stream,
-        &[
-            "clients that know the other name: `reasoning_content` is read by Cline and others, `reasoning` by openai-agents-js and others",
-        ],
-        Some("sends both names with the same text (`reasoning_field`)"),
-        name,
-    ),
-    TOPIC.check(
-        "reasoning-parser",
-        Question::Whole,
-        &["every client: users see the model's thoughts as its answer, and histories keep them"],
-        Some("splits reasoning from the text with the option `parser`"),
-        tags,
-    ),
-    TOPIC.check(
-        "reasoning-only",
-        Question::Whole,
-        &["every client: the answer is empty"],
-        Some("makes such reasoning the answer with the option `promote_reasoning`, and reads the calls in it with `parser`"),
-        only,
-    ),
-    TOPIC.check(
-        "reasoning-only-stream",
-        Question::Stream,
-        &["every client that streams: the answer is empty"],
-        None,
-        only_stream,
-    ),
-];
+pub(super) const CHECKS: &[Check] = checks! { Reasoning:
+    "reasoning-name", Stream, ["clients that know the other name: `reasoning_content` is read by Cline and others, `reasoning` by openai-agents-js and others"],
+        mends "sends both names with the same text (`reasoning_field`)" => name;
+    "reasoning-parser", Whole, ["every client: users see the model's thoughts as its answer, and histories keep them"],
+        mends "splits reasoning from the text with the option `parser`" => tags;
+    "reasoning-only", Whole, ["every client: the answer is empty"],
+        mends "makes such reasoning the answer with the option `promote_reasoning`, and reads the calls in it with `parser`"
+            => only;
+    "reasoning-only-stream", Stream, ["every client that streams: the answer is empty"]
+            => |seen| all_reasoning(seen, Question::Stream, "A stream");
+};
 
 /// Questions whose answers may have reasoning.
 const ASKED: [Question; 5] =
@@ -71,8 +49,8 @@ fn opened(text: &str) -> Option<(&'static str, &'static str)> {
 }
 
 /// Returns the reason why nothing is to be said about reasoning.
-pub(super) fn none(seen: &Seen) -> NotSeen {
-    NotSeen::because(match chats(seen).iter().any(|chat| has_tag(&chat.content)) {
+pub(super) fn none(seen: &Seen) -> Outcome {
+    Outcome::not_seen(match chats(seen).iter().any(|chat| has_tag(&chat.content)) {
         true => "the reasoning is left in the text",
         false => "no answer has reasoning",
     })
@@ -143,8 +121,4 @@ fn only(seen: &Seen) -> Judged {
     let outcome = all_reasoning(seen, Question::Whole, "A whole answer")?;
     // Without `parser` a call that was filed with the reasoning would be text.
     Ok(outcome.with(Table::Wire, "promote_reasoning", "true").with(Table::Wire, "parser", parser(seen)))
-}
-
-fn only_stream(seen: &Seen) -> Judged {
-    all_reasoning(seen, Question::Stream, "A stream")
 }

@@ -1,52 +1,34 @@
 //! Checks of the routes beside Chat Completions: there, right, or wrong.
 
 use crate::conform::{Verdict, judge};
-use crate::doctor::check::{Check, Judged, Outcome, Topic};
+use crate::doctor::check::{Check, Topic, checks};
+use crate::doctor::outcome::{Judged, Outcome};
 use crate::doctor::question::Question;
-use crate::doctor::seen::{NotSeen, Seen};
-use crate::tree::Value;
-
-const TOPIC: Topic = Topic::Routes;
+use crate::doctor::seen::Seen;
+use crate::tree::{Value, View};
 
 /// Checks of routes.
-pub(super) const CHECKS: &[Check] = &[
-    TOPIC.check(
-        "completions",
-        Question::CompletionsStream,
-        &["editors that complete code, evaluations"],
-        Some("gives streams of Completions their canonical form"),
-        completions,
-    ),
-    TOPIC.check(
-        "responses",
-        Question::ResponsesStream,
-        &["Codex, OpenAI Agents, the AI SDK, LangChain with use_responses_api"],
-        Some("makes Responses of Chat Completions, with stored responses and conversations"),
-        responses,
-    ),
-    TOPIC.check(
-        "messages",
-        Question::MessagesStream,
-        &["Claude Code, Anthropic's SDKs"],
-        Some("makes Messages of Chat Completions"),
-        messages,
-    ),
-    TOPIC.check(
-        "embeddings",
-        Question::Embeddings,
-        &["clients of embeddings"],
-        Some("completes ids and usage"),
-        embeddings,
-    ),
-];
+pub(super) const CHECKS: &[Check] = checks! { Routes:
+    "completions", CompletionsStream, ["editors that complete code, evaluations"],
+        mends "gives streams of Completions their canonical form"
+            => |seen| route(seen, &[Question::CompletionsStream, Question::CompletionsWhole], "Completions");
+    "responses", ResponsesStream, ["Codex, OpenAI Agents, the AI SDK, LangChain with use_responses_api"],
+        mends "makes Responses of Chat Completions, with stored responses and conversations"
+            => |seen| route(seen, &[Question::ResponsesStream], "Responses");
+    "messages", MessagesStream, ["Claude Code, Anthropic's SDKs"],
+        mends "makes Messages of Chat Completions"
+            => |seen| route(seen, &[Question::MessagesStream], "Messages");
+    "embeddings", Embeddings, ["clients of embeddings"],
+        mends "completes ids and usage" => embeddings;
+};
 
 /// Judges the answers to some questions by the conformance suite.
 fn route(seen: &Seen, questions: &[Question], name: &str) -> Judged {
     let (mut failed, mut judged) = (Vec::new(), 0);
     for question in questions {
         let answer = seen.any(*question)?;
-        let Some(ask) = question.contract() else { continue };
-        let rows = judge(ask, answer);
+        let Some(request) = question.contract() else { continue };
+        let rows = judge(request, answer);
         if rows.iter().any(|row| row.verdict == Verdict::NotOffered) {
             return Ok(Outcome::note(format!("There is no route for {name}."), &answer.beginning()));
         }
@@ -75,24 +57,12 @@ fn route(seen: &Seen, questions: &[Question], name: &str) -> Judged {
     Ok(Outcome::warning(says, evidence))
 }
 
-fn completions(seen: &Seen) -> Judged {
-    route(seen, &[Question::CompletionsStream, Question::CompletionsWhole], "Completions")
-}
-
-fn responses(seen: &Seen) -> Judged {
-    route(seen, &[Question::ResponsesStream], "Responses")
-}
-
-fn messages(seen: &Seen) -> Judged {
-    route(seen, &[Question::MessagesStream], "Messages")
-}
-
 fn embeddings(seen: &Seen) -> Judged {
     let answer = seen.any(Question::Embeddings)?;
     if answer.status != 200 {
-        return Err(NotSeen(format!("this model gives no embeddings (status {})", answer.status)));
+        return Err(Outcome::not_seen(format!("this model gives no embeddings (status {})", answer.status)));
     }
-    let vector = answer.whole.at("/data/0/embedding").and_then(Value::as_list).unwrap_or_default();
+    let vector = answer.whole.list("/data/0/embedding");
     match !vector.is_empty() && vector.iter().all(Value::is_number) {
         true => Outcome::fine("Embeddings are as the API has them."),
         false => Ok(Outcome::warning("The answer to a request for embeddings has no vector.", &answer.raw)),

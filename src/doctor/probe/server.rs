@@ -1,72 +1,31 @@
 //! Checks of the server itself: key, list of models, connections, clients that leave.
 
 use super::{REFUSED, require, tail};
-use crate::doctor::check::{Check, Judged, Outcome, Table, Topic, quoted};
+use crate::doctor::check::{Check, Topic, checks};
 use crate::doctor::cut::requests;
+use crate::doctor::outcome::{Judged, Outcome, Table, quoted};
 use crate::doctor::question::Question;
-use crate::doctor::seen::{NotSeen, Seen};
+use crate::doctor::seen::Seen;
 use crate::exchange::{Ended, Idle};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-const TOPIC: Topic = Topic::Server;
-
 /// Checks of the server.
-pub(super) const CHECKS: &[Check] = &[
-    TOPIC.check(
-        "key",
-        Question::Models,
-        &["every client"],
-        None,
-        key,
-    ),
-    TOPIC.check(
-        "models-list",
-        Question::Models,
-        &["clients that offer a choice of models, such as Open WebUI"],
-        Some("lists the models that its configuration names"),
-        models,
-    ),
-    TOPIC.check(
-        "available",
-        Question::Stream,
-        &["every client, now and then"],
-        Some(
-            "asks again before the first token, another engine where there are several, and ends a broken stream with an error",
-        ),
-        available,
-    ),
-    TOPIC.check(
-        "context-length",
-        Question::Models,
-        &["agents that shorten their history in time, such as Codex"],
-        Some("tells clients the `context_length` of a [[model]] in its configuration"),
-        context_length,
-    ),
-    TOPIC.check(
-        "context-size",
-        Question::Models,
-        &["agents: their prompts with tools take thousands of tokens; that of Claude Code takes 21,000"],
-        None,
-        context_size,
-    ),
-    TOPIC.check(
-        "keep-alive",
-        Question::Models,
-        &[
-            "clients and balancers that keep connections for longer: some of their requests are reset",
-        ],
-        Some("keeps unused connections to engines for 3 s (pool_idle) and those to clients for 620 s"),
-        keep_alive,
-    ),
-    TOPIC.check(
-        "disconnect",
-        Question::Cut,
-        &["everybody: answers that nobody reads take the place of others"],
-        None,
-        disconnect,
-    ),
-];
+pub(super) const CHECKS: &[Check] = checks! { Server:
+    "key", Models, ["every client"] => key;
+    "models-list", Models, ["clients that offer a choice of models, such as Open WebUI"],
+        mends "lists the models that its configuration names" => models;
+    "available", Stream, ["every client, now and then"],
+        mends "asks again before the first token, another engine where there are several, and ends a broken stream with an error"
+            => available;
+    "context-length", Models, ["agents that shorten their history in time, such as Codex"],
+        mends "tells clients the `context_length` of a [[model]] in its configuration" => context_length;
+    "context-size", Models, ["agents: their prompts with tools take thousands of tokens; that of Claude Code takes 21,000"]
+        => context_size;
+    "keep-alive", Models, ["clients and balancers that keep connections for longer: some of their requests are reset"],
+        mends "keeps unused connections to engines for 3 s (pool_idle) and those to clients for 620 s" => keep_alive;
+    "disconnect", Cut, ["everybody: answers that nobody reads take the place of others"] => disconnect;
+};
 
 /// Time for which samewire keeps unused connections to engines, if the configuration does not say otherwise.
 const POOL_IDLE: Duration = Duration::from_secs(3);
@@ -76,8 +35,8 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 const EARLY: u32 = 80;
 
 fn key(seen: &Seen) -> Judged {
-    let asked = [Question::Models, Question::Stream];
-    let answers = asked.into_iter().filter_map(|question| seen.any(question).ok());
+    let questions = [Question::Models, Question::Stream];
+    let answers = questions.into_iter().filter_map(|question| seen.any(question).ok());
     let mut refusals = answers.filter(|answer| matches!(answer.status, 401 | 403));
     if let Some(answer) = refusals.next() {
         return Ok(Outcome::broken(
@@ -105,7 +64,7 @@ fn models(seen: &Seen) -> Judged {
     Outcome::fine("The list of models is there.")
 }
 
-/// Judges whether the server, and what stands before it, answers at all.
+/// Judges whether the server, and any proxy in front of it, answers at all.
 fn available(seen: &Seen) -> Judged {
     let (count, failed) = seen.failures();
     require(count > 0, "nothing was answered")?;
@@ -135,13 +94,13 @@ const SMALL: u64 = 4096;
 const AROUND: usize = 24;
 
 /// Returns the listed number of tokens of prompt and answer together.
-fn context(seen: &Seen) -> Result<Option<u64>, NotSeen> {
-    let model = seen.server.model(&seen.model).ok_or_else(|| NotSeen::because("the model is not listed"))?;
+fn context(seen: &Seen) -> Judged<Option<u64>> {
+    let model = seen.server.model(&seen.model).ok_or_else(|| Outcome::not_seen("the model is not listed"))?;
     Ok(model.context_length.or(model.max_model_len))
 }
 
 fn context_size(seen: &Seen) -> Judged {
-    let length = context(seen)?.ok_or_else(|| NotSeen::because("the list of models does not tell it"))?;
+    let length = context(seen)?.ok_or_else(|| Outcome::not_seen("the list of models does not tell it"))?;
     if length >= SMALL {
         return Outcome::fine(format!("A prompt and its answer may have {length} tokens together."));
     }
@@ -166,11 +125,11 @@ fn context_length(seen: &Seen) -> Judged {
 }
 
 fn keep_alive(seen: &Seen) -> Judged {
-    let idle = seen.idle.as_ref().ok_or_else(|| NotSeen::because("it was not watched"))?;
+    let idle = seen.idle.as_ref().ok_or_else(|| Outcome::not_seen("it was not watched"))?;
     // A refusal may close the connection that another answer would have left open.
     require(!matches!(seen.any(Question::Models)?.status, 401 | 403), REFUSED)?;
     let closed = match idle {
-        Idle::Unknown(why) => return Err(NotSeen::because(why)),
+        Idle::Unknown(why) => return Err(Outcome::not_seen(why)),
         Idle::Kept(time) => {
             return Outcome::fine(format!(
                 "The server keeps an unused connection for at least {:.0} s.",
@@ -204,7 +163,9 @@ fn disconnect(seen: &Seen) -> Judged {
     require(answer.status == 200, "the stream was refused")?;
     let cut = seen.cut.as_ref().ok_or_else(|| {
         let flag = seen.server.flags().load.map(|flag| format!(" (it may need {flag})")).unwrap_or_default();
-        NotSeen(format!("no route of the engine tells its load{flag}, or the stream ended before the cut"))
+        Outcome::not_seen(format!(
+            "no route of the engine tells its load{flag}, or the stream ended before the cut"
+        ))
     })?;
     let time = cut.time.as_secs_f32();
     let (before, after) = (requests(cut.before), requests(cut.after));

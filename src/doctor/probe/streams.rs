@@ -3,95 +3,39 @@
 use super::{REFUSED, require, tail};
 use crate::conform::Answer;
 use crate::doctor::chat::{Chat, error};
-use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
+use crate::doctor::check::{Check, Topic, checks};
+use crate::doctor::outcome::{Judged, Outcome, Table};
 use crate::doctor::question::Question;
-use crate::doctor::seen::{NotSeen, Seen};
+use crate::doctor::seen::Seen;
 use crate::exchange::Ended;
-use crate::tree::Value;
+use crate::tree::{Value, View};
 use std::collections::BTreeSet;
 
-const TOPIC: Topic = Topic::Streams;
-
 /// Checks of streams.
-pub(super) const CHECKS: &[Check] = &[
-    TOPIC.check(
-        "stream",
-        Question::Stream,
-        &["every client that streams"],
-        Some("turns errors into the API's form, and ends a broken stream with an error"),
-        stream,
-    ),
-    TOPIC.check(
-        "whole",
-        Question::Whole,
-        &["every client that does not stream"],
-        Some("turns errors into the API's form, and ends a broken answer with an error"),
-        whole,
-    ),
-    TOPIC.check(
-        "finish-missing",
-        Question::Stream,
-        &["clients that tell a complete answer from one that broke off by its finish_reason"],
-        Some("ends such a stream with an error, or with `missing_finish = \"stop\"` as complete"),
-        finish_missing,
-    ),
-    TOPIC.check(
-        "done-missing",
-        Question::Stream,
-        &["clients that wait for [DONE]"],
-        Some("adds [DONE] where every choice has its finish_reason"),
-        done_missing,
-    ),
-    TOPIC.check(
-        "finish-merged",
-        Question::Stream,
-        &["clients that stop reading at finish_reason: they lose the last words"],
-        Some("sends the text first, and the finish_reason in a chunk of its own"),
-        merged,
-    ),
-    TOPIC.check(
-        "finish-merged-at-once",
-        Question::Eight,
-        &["clients that stop reading at finish_reason: they lose the last words"],
-        Some("sends the text first, and the finish_reason in a chunk of its own"),
-        merged_at_once,
-    ),
-    TOPIC.check(
-        "finish-repeated",
-        Question::Stream,
-        &["clients that stop reading at the first finish_reason, or count them"],
-        Some("sends one finish_reason, behind all text"),
-        repeated,
-    ),
-    TOPIC.check(
-        "at-once",
-        Question::Eight,
-        &["clients that send requests at once"],
-        Some("asks another engine where there are several, and answers 429 or 503 in the API's form"),
-        at_once,
-    ),
-    TOPIC.check(
-        "role-first",
-        Question::Stream,
-        &["clients that take the role from the first chunk"],
-        Some("sends the role first, and once"),
-        role_first,
-    ),
-    TOPIC.check(
-        "envelope",
-        Question::Stream,
-        &["clients that group chunks by their id or time"],
-        Some("gives every chunk the id, time and model of the first"),
-        envelope,
-    ),
-    TOPIC.check(
-        "extra-keys",
-        Question::Stream,
-        &["strict readers that are generated from the published schema"],
-        Some("removes keys outside the API (`unknown_fields`)"),
-        extra_keys,
-    ),
-];
+pub(super) const CHECKS: &[Check] = checks! { Streams:
+    "stream", Stream, ["every client that streams"],
+        mends "turns errors into the API's form, and ends a broken stream with an error" => stream;
+    "whole", Whole, ["every client that does not stream"],
+        mends "turns errors into the API's form, and ends a broken answer with an error" => whole;
+    "finish-missing", Stream, ["clients that tell a complete answer from one that broke off by its finish_reason"],
+        mends "ends such a stream with an error, or with `missing_finish = \"stop\"` as complete" => finish_missing;
+    "done-missing", Stream, ["clients that wait for [DONE]"],
+        mends "adds [DONE] where every choice has its finish_reason" => done_missing;
+    "finish-merged", Stream, ["clients that stop reading at finish_reason: they lose the last words"],
+        mends "sends the text first, and the finish_reason in a chunk of its own" => merged;
+    "finish-merged-at-once", Eight, ["clients that stop reading at finish_reason: they lose the last words"],
+        mends "sends the text first, and the finish_reason in a chunk of its own" => merged_at_once;
+    "finish-repeated", Stream, ["clients that stop reading at the first finish_reason, or count them"],
+        mends "sends one finish_reason, after all text" => repeated;
+    "at-once", Eight, ["clients that send requests at once"],
+        mends "asks another engine where there are several, and answers 429 or 503 in the API's form" => at_once;
+    "role-first", Stream, ["clients that take the role from the first chunk"],
+        mends "sends the role first, and once" => role_first;
+    "envelope", Stream, ["clients that group chunks by their id or time"],
+        mends "gives every chunk the id, time and model of the first" => envelope;
+    "extra-keys", Stream, ["strict readers that are generated from the published schema"],
+        mends "removes keys outside the API (`unknown_fields`)" => extra_keys;
+};
 
 fn stream(seen: &Seen) -> Judged {
     if let Some(failure) = seen.failure(Question::Stream) {
@@ -99,35 +43,24 @@ fn stream(seen: &Seen) -> Judged {
     }
     let answer = seen.any(Question::Stream)?;
     require(!matches!(answer.status, 401 | 403), REFUSED)?;
-    let broken = |says: &str, evidence: &str| Ok(Outcome::broken(says, evidence));
-    if let Some(redirect) = &answer.redirect {
-        return broken(&format!("A chat stream is redirected: {redirect}."), &answer.beginning());
-    }
-    match () {
-        () if answer.status != 200 => {
-            broken(&format!("A chat stream is refused with status {}.", answer.status), &answer.beginning())
-        }
-        () if !answer.content_type.starts_with("text/event-stream") => {
-            broken("A chat stream has another content type than text/event-stream.", &answer.beginning())
-        }
-        () if error(answer).is_some() => {
-            broken("A chat stream ends with an error.", error(answer).unwrap_or_default())
-        }
-        () if answer.ended != Ended::Clean => {
-            // Of a stream that never began, the head is all there is to show.
-            let shown = if answer.raw.is_empty() { answer.beginning() } else { tail(&answer.raw) };
-            broken(&format!("A chat stream breaks off: {}.", answer.ended.words()), &shown)
-        }
-        () if answer.unreadable.is_some() => broken(
-            "A chat stream cannot be read as events.",
-            answer.unreadable.as_deref().unwrap_or_default(),
-        ),
-        () if answer.frames.is_empty() => broken("A chat stream has no events.", &answer.beginning()),
-        () if answer.chunks().any(|frame| !frame.json.is_object()) => {
-            let bad = answer.chunks().find(|frame| !frame.json.is_object());
-            broken("A chat stream has an event that is no JSON object.", bad.map_or("", |frame| &frame.raw))
-        }
-        () => Outcome::fine("Chat streams work."),
+    let head = answer.beginning();
+    // Of a stream that never began, the head is all there is to show.
+    let end = if answer.raw.is_empty() { head.as_str() } else { tail(&answer.raw) };
+    let is_stream = answer.content_type.starts_with("text/event-stream");
+    let bad = answer.chunks().find(|frame| !frame.json.is_object());
+    let faults = [
+        answer.redirect.as_ref().map(|redirect| (format!("is redirected: {redirect}"), head.as_str())),
+        (answer.status != 200).then(|| (format!("is refused with status {}", answer.status), head.as_str())),
+        (!is_stream).then(|| ("has another content type than text/event-stream".to_owned(), head.as_str())),
+        error(answer).map(|error| ("ends with an error".to_owned(), error)),
+        (answer.ended != Ended::Clean).then(|| (format!("breaks off: {}", answer.ended.words()), end)),
+        answer.unreadable.as_deref().map(|why| ("cannot be read as events".to_owned(), why)),
+        answer.frames.is_empty().then(|| ("has no events".to_owned(), head.as_str())),
+        bad.map(|frame| ("has an event that is no JSON object".to_owned(), frame.raw.as_str())),
+    ];
+    match faults.into_iter().flatten().next() {
+        Some((says, shown)) => Ok(Outcome::broken(format!("A chat stream {says}."), shown)),
+        None => Outcome::fine("Chat streams work."),
     }
 }
 
@@ -137,26 +70,23 @@ fn whole(seen: &Seen) -> Judged {
         return Ok(Outcome::broken("A whole answer does not come, although a stream does.", &failure.why));
     }
     let answer = seen.any(Question::Whole)?;
-    let broken = |says: &str| Ok(Outcome::broken(says, &answer.beginning()));
-    match () {
-        () if answer.status != 200 => {
-            broken(&format!("A chat without a stream is refused with status {}.", answer.status))
-        }
-        () if answer.ended != Ended::Clean => {
-            broken(&format!("A whole answer breaks off: {}.", answer.ended.words()))
-        }
-        () if answer.unreadable.is_some() => broken(&format!(
-            "A whole answer cannot be read: {}.",
-            answer.unreadable.as_deref().unwrap_or_default()
-        )),
-        () if !answer.whole.is_object() => broken("A whole answer is no JSON object."),
-        () if answer.whole.at("/choices/0/message").is_none() => broken("A whole answer has no message."),
-        () => Outcome::fine("Whole answers work."),
+    let refused = format!("A chat without a stream is refused with status {}.", answer.status);
+    let faults = [
+        (answer.status != 200).then_some(refused),
+        (answer.ended != Ended::Clean)
+            .then(|| format!("A whole answer breaks off: {}.", answer.ended.words())),
+        answer.unreadable.as_ref().map(|why| format!("A whole answer cannot be read: {why}.")),
+        (!answer.whole.is_object()).then(|| "A whole answer is no JSON object.".to_owned()),
+        answer.whole.fits("/choices/0/message absent").then(|| "A whole answer has no message.".to_owned()),
+    ];
+    match faults.into_iter().flatten().next() {
+        Some(says) => Ok(Outcome::broken(says, &answer.beginning())),
+        None => Outcome::fine("Whole answers work."),
     }
 }
 
 /// Returns the stream and its choice, if it is a complete one without an error.
-fn complete(seen: &Seen) -> Result<(&Answer, Chat), NotSeen> {
+fn complete(seen: &Seen) -> Judged<(&Answer, Chat)> {
     let answer = seen.good(Question::Stream)?;
     require(error(answer).is_none(), "the stream ended with an error")?;
     require(answer.chunks().next().is_some(), "there is no stream to look at")?;
@@ -167,7 +97,7 @@ fn finish_missing(seen: &Seen) -> Judged {
     let (answer, chat) = complete(seen)?;
     if chat.finishes.is_empty() {
         let says = "The stream ends without a finish_reason.";
-        let outcome = Outcome::broken(says, &tail(&answer.raw));
+        let outcome = Outcome::broken(says, tail(&answer.raw));
         return Ok(outcome.with(Table::Wire, "missing_finish", "\"stop\""));
     }
     Outcome::fine("The stream ends with a finish_reason.")
@@ -177,7 +107,7 @@ fn done_missing(seen: &Seen) -> Judged {
     let (answer, _) = complete(seen)?;
     match answer.frames.last() {
         Some(frame) if frame.is_done() => Outcome::fine("[DONE] comes last."),
-        _ => Ok(Outcome::warning("The stream does not end with [DONE].", &tail(&answer.raw))),
+        _ => Ok(Outcome::warning("The stream does not end with [DONE].", tail(&answer.raw))),
     }
 }
 
@@ -215,7 +145,7 @@ fn merged_at_once(seen: &Seen) -> Judged {
 fn repeated(seen: &Seen) -> Judged {
     let (_, chat) = complete(seen)?;
     match chat.finishes.as_slice() {
-        [] => Err(NotSeen::because("there is no finish_reason")),
+        [] => Err(Outcome::not_seen("there is no finish_reason")),
         [_] => Outcome::fine("There is one finish_reason."),
         [_, (_, second), ..] => {
             Ok(Outcome::warning(format!("There are {} finish reasons.", chat.finishes.len()), second))
@@ -251,7 +181,7 @@ fn trouble(answer: Option<&Answer>) -> Option<String> {
 fn role_first(seen: &Seen) -> Judged {
     let (answer, _) = complete(seen)?;
     let first = answer.chunks().find(|frame| frame.choice().is_some());
-    let first = first.ok_or_else(|| NotSeen::because("no chunk has a choice"))?;
+    let first = first.ok_or_else(|| Outcome::not_seen("no chunk has a choice"))?;
     match first.text("/choices/0/delta/role") {
         "assistant" => Outcome::fine("The first chunk has the role."),
         _ => Ok(Outcome::note("The first chunk of the stream has no role.", &first.raw)),
@@ -278,28 +208,16 @@ fn envelope(seen: &Seen) -> Judged {
 /// Returns a text or a number for people.
 fn plain(value: &Value) -> String {
     match value {
-        Value::Text(text) => format!("{text:?}"),
-        Value::Whole(number) => number.to_string(),
+        Value::String(text) => format!("{text:?}"),
         Value::Number(number) => number.to_string(),
         _ => "no text or number".to_owned(),
     }
 }
 
 /// Keys of chunks, choices and deltas that the API has, and the two names of reasoning, which have their own check.
-const CHUNK: &[&str] = &[
-    "id",
-    "object",
-    "created",
-    "model",
-    "choices",
-    "usage",
-    "system_fingerprint",
-    "service_tier",
-    "obfuscation",
-];
-const CHOICE: &[&str] = &["index", "delta", "finish_reason", "logprobs"];
-const DELTA: &[&str] =
-    &["role", "content", "refusal", "tool_calls", "function_call", "reasoning_content", "reasoning"];
+const CHUNK: &str = "id object created model choices usage system_fingerprint service_tier obfuscation";
+const CHOICE: &str = "index delta finish_reason logprobs";
+const DELTA: &str = "role content refusal tool_calls function_call reasoning_content reasoning";
 
 fn extra_keys(seen: &Seen) -> Judged {
     let (answer, _) = complete(seen)?;
@@ -324,8 +242,8 @@ fn extra_keys(seen: &Seen) -> Judged {
 }
 
 /// Adds the keys of an object that are not among the known ones.
-fn collect(value: &Value, known: &[&str], path: &str, extra: &mut BTreeSet<String>) {
+fn collect(value: &Value, known: &str, path: &str, extra: &mut BTreeSet<String>) {
     let Value::Object(members) = value else { return };
-    let unknown = members.iter().filter(|(key, _)| !known.contains(key));
+    let unknown = members.iter().filter(|(key, _)| !known.split(' ').any(|name| name == *key));
     extra.extend(unknown.map(|(key, _)| format!("{path}{key}")));
 }

@@ -3,88 +3,41 @@
 use super::{AGENTS, SDKS, parser, parser_flags, refusal, require};
 use crate::conform::Answer;
 use crate::doctor::chat::{Call, Chat, error, usage};
-use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
+use crate::doctor::check::{Check, Topic, checks};
+use crate::doctor::outcome::{Judged, Outcome, Table};
 use crate::doctor::question::{FUNCTION, Question};
-use crate::doctor::seen::{NotSeen, Seen};
-use crate::tree::Value;
+use crate::doctor::seen::Seen;
+use crate::tree::{Value, View};
 use std::collections::BTreeSet;
 
-const TOPIC: Topic = Topic::Tools;
-
 /// Checks of tools.
-pub(super) const CHECKS: &[Check] = &[
-    TOPIC.check(
-        "tools-accepted",
-        Question::ToolStream,
-        &[AGENTS],
-        Some(
-            "asks a vLLM without a parser in another way, and reads the calls in the text, where it knows the model's family",
-        ),
-        accepted,
-    ),
-    TOPIC.check(
-        "tools-parsed",
-        Question::ToolStream,
-        &[AGENTS],
-        Some("reads the calls in the text with the option `parser`"),
-        parsed,
-    ),
-    TOPIC.check("tools-swallowed", Question::ToolWhole, &[AGENTS], None, swallowed),
-    TOPIC.check("tools-ids", Question::ToolStream, &[SDKS, AGENTS], Some("gives each call an id of its own"), ids),
-    TOPIC.check("tools-index", Question::ToolStream, &[SDKS], Some("numbers the calls of a stream"), index),
-    TOPIC.check(
-        "tools-name-once",
-        Question::ToolStream,
-        &[
-            "clients that join repeated strings, such as openai-python: the function is called get_weatherget_weather",
-        ],
-        Some("sends id and name once"),
-        name_once,
-    ),
-    TOPIC.check(
-        "tools-arguments",
-        Question::ToolStream,
-        &[AGENTS],
-        Some("leaves out arguments that come twice, and reports a call that was cut as `length`"),
-        arguments,
-    ),
-    TOPIC.check(
-        "tools-pieces",
-        Question::ToolStream,
-        &["clients that show arguments as they are written"],
-        None,
-        pieces,
-    ),
-    TOPIC.check(
-        "tools-finish",
-        Question::ToolStream,
-        &["agents that look for `tool_calls`: they do not run the call"],
-        Some("sends `tool_calls` wherever there is a call"),
-        finish,
-    ),
-    TOPIC.check("tools-whole", Question::ToolWhole, &[AGENTS], Some("reads both forms in the same way"), whole),
-    TOPIC.check(
-        "tools-named",
-        Question::ToolNamed,
-        &["clients that force a function, such as structured output of LangChain and Instructor"],
-        None,
-        named,
-    ),
-    TOPIC.check(
-        "tools-required",
-        Question::ToolRequired,
-        &["agents that require a call, such as OpenAI Agents with tool_choice=\"required\""],
-        None,
-        required,
-    ),
-    TOPIC.check(
-        "tools-two-calls",
-        Question::ToolParallel,
-        &[AGENTS],
-        Some("gives each call an index and an id of its own"),
-        two,
-    ),
-];
+pub(super) const CHECKS: &[Check] = checks! { Tools:
+    "tools-accepted", ToolStream, [AGENTS],
+        mends "asks a vLLM without a parser in another way, and reads the calls in the text, where it knows the model's family"
+            => accepted;
+    "tools-parsed", ToolStream, [AGENTS],
+        mends "reads the calls in the text with the option `parser`" => parsed;
+    "tools-swallowed", ToolWhole, [AGENTS] => swallowed;
+    "tools-ids", ToolStream, [SDKS, AGENTS],
+        mends "gives each call an id of its own" => ids;
+    "tools-index", ToolStream, [SDKS],
+        mends "numbers the calls of a stream" => index;
+    "tools-name-once", ToolStream, ["clients that join repeated strings, such as openai-python: the function is called get_weatherget_weather"],
+        mends "sends id and name once" => name_once;
+    "tools-arguments", ToolStream, [AGENTS],
+        mends "leaves out arguments that come twice, and reports a call that was cut as `length`" => arguments;
+    "tools-pieces", ToolStream, ["clients that show arguments as they are written"] => pieces;
+    "tools-finish", ToolStream, ["agents that look for `tool_calls`: they do not run the call"],
+        mends "sends `tool_calls` wherever there is a call" => finish;
+    "tools-whole", ToolWhole, [AGENTS],
+        mends "reads both forms in the same way" => whole;
+    "tools-named", ToolNamed, ["clients that force a function, such as structured output of LangChain and Instructor"]
+        => |seen| forced(seen, Question::ToolNamed, "Requests for a call of one named function");
+    "tools-required", ToolRequired, ["agents that require a call, such as OpenAI Agents with tool_choice=\"required\""]
+        => |seen| forced(seen, Question::ToolRequired, "Requests for a call with tool_choice \"required\"");
+    "tools-two-calls", ToolParallel, [AGENTS],
+        mends "gives each call an index and an id of its own" => two;
+};
 
 /// Marks of calls that a model writes into its text.
 const MARKS: [&str; 13] = [
@@ -116,16 +69,16 @@ fn wants_parser(error: &str) -> bool {
 }
 
 /// Returns the answer to a question with tools and its choice, if it is a complete success.
-fn chat(seen: &Seen, question: Question) -> Result<(&Answer, Chat), NotSeen> {
+fn chat(seen: &Seen, question: Question) -> Judged<(&Answer, Chat)> {
     let answer = seen.good(question)?;
     require(error(answer).is_none(), "the answer is an error")?;
     Ok((answer, Chat::of(answer, 0)))
 }
 
 /// Returns the calls of the streams.
-fn calls(seen: &Seen) -> Result<Vec<(Call, bool)>, NotSeen> {
-    let asked = [Question::ToolStream, Question::ToolParallel, Question::ToolNamed];
-    let chats = asked.into_iter().filter_map(|question| chat(seen, question).ok());
+fn calls(seen: &Seen) -> Judged<Vec<(Call, bool)>> {
+    let questions = [Question::ToolStream, Question::ToolParallel, Question::ToolNamed];
+    let chats = questions.into_iter().filter_map(|question| chat(seen, question).ok());
     let calls = chats.flat_map(|(_, chat)| {
         let is_cut = chat.is_cut();
         chat.calls.into_iter().map(move |call| (call, is_cut))
@@ -136,8 +89,9 @@ fn calls(seen: &Seen) -> Result<Vec<(Call, bool)>, NotSeen> {
 }
 
 fn accepted(seen: &Seen) -> Judged {
-    let answers =
-        [Question::ToolStream, Question::ToolWhole].into_iter().filter_map(|asked| seen.any(asked).ok());
+    let answers = [Question::ToolStream, Question::ToolWhole]
+        .into_iter()
+        .filter_map(|questions| seen.any(questions).ok());
     let answers: Vec<_> = answers.collect();
     require(!answers.is_empty(), "it was not asked")?;
     seen.good(Question::Stream)?;
@@ -156,8 +110,8 @@ fn accepted(seen: &Seen) -> Judged {
 }
 
 fn parsed(seen: &Seen) -> Judged {
-    let asked = [Question::ToolStream, Question::ToolWhole, Question::ToolParallel];
-    let chats: Vec<_> = asked.into_iter().filter_map(|question| chat(seen, question).ok()).collect();
+    let questions = [Question::ToolStream, Question::ToolWhole, Question::ToolParallel];
+    let chats: Vec<_> = questions.into_iter().filter_map(|question| chat(seen, question).ok()).collect();
     // A cut call stays in the text also where a parser is on.
     let raw = |(_, chat): &&(_, Chat)| chat.calls.is_empty() && has_call(&chat.content) && !chat.is_cut();
     if let Some((_, chat)) = chats.iter().find(raw) {
@@ -180,8 +134,8 @@ const SPREAD: f64 = 1.25;
 /// Judges whether answers have more tokens than their text accounts for, at as many for each character as the answer to
 /// the plain question has. A parser that is one for another model may take a call for its own, and give none.
 fn swallowed(seen: &Seen) -> Judged {
-    let asked = [Question::ToolWhole, Question::ToolStream];
-    let chats: Vec<_> = asked.into_iter().filter_map(|question| chat(seen, question).ok()).collect();
+    let questions = [Question::ToolWhole, Question::ToolStream];
+    let chats: Vec<_> = questions.into_iter().filter_map(|question| chat(seen, question).ok()).collect();
     if chats.iter().any(|(_, chat)| !chat.calls.is_empty()) {
         return Outcome::fine("Answers have the calls that the model wrote.");
     }
@@ -212,8 +166,8 @@ fn swallowed(seen: &Seen) -> Judged {
 fn account(answer: &Answer, chat: &Chat) -> Option<(f64, f64)> {
     let (usage, _) = usage(answer)?;
     let reasoning =
-        usage.at("/completion_tokens_details/reasoning_tokens").and_then(Value::as_whole).unwrap_or(0);
-    let all = usage.member("completion_tokens").as_whole()?;
+        usage.pointer("/completion_tokens_details/reasoning_tokens").and_then(Value::as_u64).unwrap_or(0);
+    let all = usage.member("completion_tokens").as_u64()?;
     let text = if reasoning > 0 { "" } else { chat.reasoning.as_str() };
     let characters = chat.content.chars().count() + text.chars().count();
     let number = |count: u64| u32::try_from(count).ok().map(f64::from);
@@ -221,8 +175,8 @@ fn account(answer: &Answer, chat: &Chat) -> Option<(f64, f64)> {
 }
 
 fn ids(seen: &Seen) -> Judged {
-    let asked = [Question::ToolStream, Question::ToolParallel, Question::ToolNamed, Question::ToolWhole];
-    let chats = asked.into_iter().filter_map(|question| chat(seen, question).ok());
+    let questions = [Question::ToolStream, Question::ToolParallel, Question::ToolNamed, Question::ToolWhole];
+    let chats = questions.into_iter().filter_map(|question| chat(seen, question).ok());
     let mut is_called = false;
     for (_, chat) in chats {
         // Some models number the calls of a conversation, so that answers have the same ids.
@@ -284,8 +238,9 @@ fn pieces(seen: &Seen) -> Judged {
 }
 
 fn finish(seen: &Seen) -> Judged {
-    let asked = [Question::ToolStream, Question::ToolWhole, Question::ToolParallel, Question::ToolRequired];
-    let chats: Vec<_> = asked.into_iter().filter_map(|question| chat(seen, question).ok()).collect();
+    let questions =
+        [Question::ToolStream, Question::ToolWhole, Question::ToolParallel, Question::ToolRequired];
+    let chats: Vec<_> = questions.into_iter().filter_map(|question| chat(seen, question).ok()).collect();
     let mut called = chats.iter().filter(|(_, chat)| !chat.calls.is_empty() && !chat.is_cut()).peekable();
     require(called.peek().is_some(), "the model called no function")?;
     match called.find(|(_, chat)| chat.finish() != "tool_calls") {
@@ -312,7 +267,7 @@ fn whole(seen: &Seen) -> Judged {
             let says = "A whole answer has the call, and a stream has it left in its text.";
             Ok(Outcome::broken(says, &stream.content_raw))
         }
-        _ => Err(NotSeen::because("the model did not call the function both times")),
+        _ => Err(Outcome::not_seen("the model did not call the function both times")),
     }
 }
 
@@ -358,14 +313,6 @@ fn misplaced(seen: &Seen, answer: &Answer, chat: &Chat, kind: &str) -> Option<Ou
     None
 }
 
-fn named(seen: &Seen) -> Judged {
-    forced(seen, Question::ToolNamed, "Requests for a call of one named function")
-}
-
-fn required(seen: &Seen) -> Judged {
-    forced(seen, Question::ToolRequired, "Requests for a call with tool_choice \"required\"")
-}
-
 fn two(seen: &Seen) -> Judged {
     let (_, chat) = chat(seen, Question::ToolParallel)?;
     let calls = &chat.calls;
@@ -377,7 +324,7 @@ fn two(seen: &Seen) -> Judged {
     Outcome::fine(format!("{} calls of one answer are apart.", calls.len()))
 }
 
-/// Returns true if the arguments are several JSON objects, one behind the other.
+/// Returns true if the arguments are several JSON objects, one after the other.
 fn joined(call: &Call) -> bool {
     let mut objects =
         serde_json::Deserializer::from_str(&call.arguments).into_iter::<serde::de::IgnoredAny>();

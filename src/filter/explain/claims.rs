@@ -45,12 +45,12 @@ impl RuleMatcher {
             let has_form = self.lasting.contains(&Rule::Id)
                 && effect.fields.first().is_some_and(|field| field.path == "id");
             let may_be = |rule: Rule| !(has_form && rule == Rule::Envelope) && is_behind(rule, &effect);
-            let behind: Vec<Used> = self.open.iter().copied().filter(|used| may_be(used.rule)).collect();
-            let rule = behind.first().map(|used| used.rule);
-            let place = behind.first().map_or(here, |used| used.place);
+            let after: Vec<Used> = self.open.iter().copied().filter(|used| may_be(used.rule)).collect();
+            let rule = after.first().map(|used| used.rule);
+            let place = after.first().map_or(here, |used| used.place);
             // Two rules may cause one effect: a frame is split because text came together with the finish reason.
             shown.extend(
-                behind
+                after
                     .iter()
                     .map(|used| used.rule)
                     .filter(|one| Some(*one) == rule || effect.kind == Kind::Split),

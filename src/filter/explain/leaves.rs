@@ -3,6 +3,7 @@
 //! Takes: the JSON of an engine's chunk, of a canonical frame or of a request. Gives: [`Leaf`]s. Never: a tree.
 
 use crate::json::{self, Members, Raw, Text, compacted};
+use crate::visible::cut;
 
 /// Maximum nesting depth of objects read as fields; a deeper object is one value.
 const DEPTH: usize = 8;
@@ -57,17 +58,9 @@ impl Value {
 
     /// Returns the value as JSON, cut after 40 characters.
     pub(super) fn shown(&self) -> String {
-        let cut = |text: &str| {
-            let mut letters = text.chars();
-            let mut short: String = letters.by_ref().take(SHOWN).collect();
-            if letters.next().is_some() {
-                short.push('…');
-            }
-            short
-        };
         match self {
-            Self::Other(value) => cut(value),
-            Self::Text(text) => json::quoted(&cut(text)),
+            Self::Other(value) => cut(value, SHOWN),
+            Self::Text(text) => json::quoted(&cut(text, SHOWN)),
         }
     }
 }

@@ -13,17 +13,18 @@ mod verdict;
 mod words;
 
 pub use compare::{Effect, Field, Kind};
-pub use frames::{FrameRow, RowChange, Side, TimedFrame, explained_rows, relayed_rows};
+pub use frames::{FrameRow, Side, TimedFrame, explained_rows, relayed_rows};
 pub use verdict::{Outcome, Recognition, Verdict};
 pub use words::rule_words;
 
-use super::Writer;
-use crate::engine::Identity;
+use super::{Input, Writer};
+use crate::engine::EngineIdentity;
 use crate::plan::AdaptedBody;
+use crate::wire::Summary;
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::rule::{Rule, Tally};
+use crate::wire::rule::Rule;
 use crate::wire::sse::{Framer, FramerOutput};
-use crate::wire::{Ending, OutputBuffer, Rewriter, Summary};
+use bytes::Bytes;
 use claims::{RuleMatcher, Used};
 use compare::Comparer;
 use gather::RunMerger;
@@ -100,13 +101,68 @@ impl Change {
     }
 }
 
+/// Step of the rewriter: what it made of one input.
+struct Step {
+    written: Bytes,
+    /// Rules that it used, with their counts.
+    used: Vec<(Rule, u32)>,
+    /// Number of engine events that it read, and of all events until then.
+    read: u64,
+    events: u64,
+    /// True if it refused the event that it read: the answer has failed, and neither by an error that the engine reports
+    /// nor by its end.
+    refuses: bool,
+}
+
+impl Step {
+    fn of(writer: &mut Writer, input: Input<'_>) -> Self {
+        let before = writer.rewriter.summary();
+        let earlier = std::mem::take(&mut writer.out);
+        writer.rewrite(input);
+        let written = std::mem::replace(&mut writer.out, earlier).join();
+        let summary = writer.rewriter.summary();
+        let refuses = writer.rewriter.any_failure().is_some_and(|failure| {
+            failure.engine.is_none() && !matches!(failure.fault, Fault::Aborted | Fault::Incomplete)
+        });
+        let used = summary.tally.since(&before.tally).collect();
+        Self { written, used, read: summary.events - before.events, events: summary.events, refuses }
+    }
+}
+
+/// Judge of one answer: compares each frame with what the rewriter made of it, and names the rule of each difference.
+#[derive(Default)]
+struct Judge {
+    comparer: Comparer,
+    claims: RuleMatcher,
+}
+
+impl Judge {
+    /// Returns the changes of a frame. `written`: the data of the canonical frames; `None` if they cannot be compared.
+    /// `is_whole`: they are written at once, so that nothing is held back.
+    fn changes(
+        &mut self,
+        frame: &str,
+        written: Option<&[&str]>,
+        is_whole: bool,
+        used: &[(Rule, u32)],
+        refuses: bool,
+        place: Place,
+    ) -> Vec<Change> {
+        let effects = match written {
+            Some(_) if refuses && !frame.is_empty() => vec![Effect::words(REFUSED)],
+            Some(written) => self.comparer.compare(frame, written, is_whole),
+            None => Vec::new(),
+        };
+        let used = used.iter().map(|(rule, times)| Used { rule: *rule, times: *times, place });
+        self.claims.changes(effects, used, place, self.comparer.is_waiting())
+    }
+}
+
 /// Collector of findings: observes the rewriter's input and output, and passes each finding to the callback.
 pub(super) struct Explainer<'t> {
     report: &'t mut dyn FnMut(Finding),
     framer: Framer,
-    known: Tally,
-    comparer: Comparer,
-    claims: RuleMatcher,
+    judge: Judge,
     gathered: RunMerger,
     engine: Recognition,
     /// Number of rules that changed the request.
@@ -118,13 +174,15 @@ pub(super) struct Explainer<'t> {
 }
 
 impl<'t> Explainer<'t> {
-    pub(super) fn new(tell: &'t mut dyn FnMut(Finding), engine: Identity, max_event_bytes: usize) -> Self {
+    pub(super) fn new(
+        tell: &'t mut dyn FnMut(Finding),
+        engine: EngineIdentity,
+        max_event_bytes: usize,
+    ) -> Self {
         Self {
             report: tell,
             framer: Framer::new(max_event_bytes),
-            known: Tally::default(),
-            comparer: Comparer::default(),
-            claims: RuleMatcher::default(),
+            judge: Judge::default(),
             gathered: RunMerger::default(),
             engine: Recognition::new(engine),
             adapted: 0,
@@ -134,13 +192,13 @@ impl<'t> Explainer<'t> {
     }
 
     /// Reports the changes made to the request. Fields are compared only if the request keeps its API.
-    pub(super) fn request(&mut self, asked: &str, adapted: &AdaptedBody, is_same_api: bool) {
+    pub(super) fn request(&mut self, text: &str, adapted: &AdaptedBody, is_same_api: bool) {
         self.adapted = adapted.rules.len();
         let words = adapted.rules.iter().map(|rule| (Some(rule.name), Effect::words(rule.what)));
         let body = adapted.body.joined();
         let body = std::str::from_utf8(&body).unwrap_or_default();
         let fields = match is_same_api {
-            true => Comparer::default().compare(asked, &[body], true),
+            true => Comparer::default().compare(text, &[body], true),
             false => Vec::new(),
         };
         let words = words.map(|(rule, effect)| Change { place: Place::Request, rule, effect, times: 1 });
@@ -148,84 +206,79 @@ impl<'t> Explainer<'t> {
         words.chain(fields).for_each(|change| (self.report)(Finding::Change(change)));
     }
 
-    /// Feeds bytes to the rewriter line by line, since each event is complete at the end of a line.
-    pub(super) fn push(&mut self, writer: &mut Writer, bytes: &[u8]) {
-        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let mut frames = Vec::new();
-            self.framer.push(line, |found| frames.extend(data(found)));
-            if writer.ended() {
-                frames.clear();
+    /// Gives the rewriter its next input, and reports the changes.
+    pub(super) fn take(&mut self, writer: &mut Writer, input: Input<'_>) {
+        let mut frames = Vec::new();
+        match input {
+            // Line by line, since each event is complete at the end of a line.
+            Input::Bytes(bytes) => {
+                for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+                    self.framer.push(line, |found| frames.extend(data(found)));
+                    if writer.ended() {
+                        frames.clear();
+                    }
+                    self.observe(writer, Input::Bytes(line), &frames);
+                    frames.clear();
+                }
             }
-            let written = apart(writer, |rewriter, out| _ = rewriter.push(line, out));
-            self.observe(writer, &frames, &written);
+            Input::End(_) => {
+                self.framer.finish(|_| true, |found| frames.extend(data(found)));
+                self.observe(writer, input, &frames);
+            }
+            Input::Whole(body) => {
+                let step = Self::step(writer, input);
+                let (body, text) = (String::from_utf8_lossy(body), String::from_utf8_lossy(&step.written));
+                let events = if writer.stream { events(&text) } else { vec![&*text] };
+                self.written += if writer.stream { events.len() as u64 } else { 0 };
+                self.engine.search(&body, 0);
+                self.is_object = true;
+                self.found(&body, Some(&events), &step, Place::Object);
+            }
+            Input::Failure(_) => self.observe(writer, input, &[]),
         }
     }
 
-    /// Ends the engine's event stream and reports the last changes.
-    pub(super) fn finish(&mut self, writer: &mut Writer, ending: Ending) {
-        let mut frames = Vec::new();
-        self.framer.finish(|_| true, |found| frames.extend(data(found)));
-        let before = writer.rewriter.summary().events;
-        let written = apart(writer, |rewriter, out| _ = rewriter.finish(ending, out));
-        // A truncated event is not counted.
-        frames.truncate(usize::try_from(writer.rewriter.summary().events - before).unwrap_or(0));
-        self.observe(writer, &frames, &written);
+    /// Returns the next step, whose bytes go to the output.
+    fn step(writer: &mut Writer, input: Input<'_>) -> Step {
+        let step = Step::of(writer, input);
+        writer.out.open().extend_from_slice(&step.written);
+        step
     }
 
-    /// Rewrites an answer that is a single object, and reports its changes.
-    pub(super) fn whole(&mut self, writer: &mut Writer, body: &[u8]) {
-        let written = apart(writer, |rewriter, out| _ = rewriter.whole(body, out));
-        let (body, text) = (String::from_utf8_lossy(body), String::from_utf8_lossy(&written));
-        let events = if writer.stream { events(&text) } else { vec![&*text] };
-        self.written += if writer.stream { events.len() as u64 } else { 0 };
-        self.engine.search(&body, 0);
-        self.is_object = true;
-        let effects = self.comparer.compare(&body, &events, true);
-        self.found(&writer.rewriter.summary(), Place::Object, effects);
-    }
-
-    /// Ends the answer with a failure whose cause is not in the engine's bytes, such as a size limit.
-    pub(super) fn fail(&mut self, writer: &mut Writer, failure: Failure) {
-        let written = apart(writer, |rewriter, out| _ = rewriter.fail(failure, out));
-        self.observe(writer, &[], &written);
-    }
-
-    /// Reports the changes since the last call. In a stream, output events correspond to input frames.
-    fn observe(&mut self, writer: &Writer, frames: &[String], written: &[u8]) {
-        let summary = writer.rewriter.summary();
-        let is_quiet = frames.is_empty() && written.is_empty();
-        if is_quiet && summary.tally.since(&self.known).next().is_none() {
+    /// Reports the changes of a step. In a stream, output events correspond to input frames.
+    fn observe(&mut self, writer: &mut Writer, input: Input<'_>, frames: &[String]) {
+        let is_end = matches!(input, Input::End(_));
+        let step = Self::step(writer, input);
+        // A truncated event is not read.
+        let frames = if is_end && step.read == 0 { &[] } else { frames };
+        if frames.is_empty() && step.written.is_empty() && step.used.is_empty() {
             return;
         }
-        let number = summary.events;
-        let text = String::from_utf8_lossy(written);
-        let events = if writer.stream { events(&text) } else { Vec::new() };
-        self.written += events.len() as u64;
+        let text = String::from_utf8_lossy(&step.written);
+        let events = writer.stream.then(|| events(&text));
+        self.written += events.as_ref().map_or(0, |events| events.len() as u64);
         let frame = frames.first().map_or("", String::as_str);
-        self.engine.search(frame, number);
-        let effects = match writer.stream {
-            true if !frame.is_empty() && refuses(&writer.rewriter) => vec![Effect::words(REFUSED)],
-            true => self.comparer.compare(frame, &events, false),
-            false => Vec::new(),
-        };
-        self.found(&summary, Place::Frames { first: number, last: number }, effects);
-        self.gathered.ended(number).into_iter().for_each(|change| (self.report)(Finding::Change(change)));
+        self.engine.search(frame, step.events);
+        let place = Place::Frames { first: step.events, last: step.events };
+        self.found(frame, events.as_deref(), &step, place);
+        self.gathered
+            .ended(step.events)
+            .into_iter()
+            .for_each(|change| (self.report)(Finding::Change(change)));
     }
 
-    fn found(&mut self, summary: &Summary, place: Place, effects: Vec<Effect>) {
-        let before = std::mem::replace(&mut self.known, summary.tally.clone());
-        let used = summary.tally.since(&before).map(|(rule, times)| Used { rule, times, place });
-        let is_waiting = self.comparer.is_waiting();
-        for change in self.claims.changes(effects, used, place, is_waiting) {
-            self.gathered.add(change);
-        }
+    fn found(&mut self, frame: &str, written: Option<&[&str]>, step: &Step, place: Place) {
+        let is_whole = place == Place::Object;
+        let refuses = step.refuses && !is_whole;
+        let changes = self.judge.changes(frame, written, is_whole, &step.used, refuses, place);
+        changes.into_iter().for_each(|change| self.gathered.add(change));
     }
 
     /// Ends the explanation: reports pending changes, engine and verdict. `summary` is `None` if nothing was
     /// rewritten; `stream`: the output is an event stream; `failure` holds true for an error response of the
     /// engine.
     pub(super) fn end(mut self, summary: Option<Summary>, stream: bool, failure: Option<(bool, Failure)>) {
-        self.claims.rest().for_each(|change| self.gathered.add(change));
+        self.judge.claims.rest().for_each(|change| self.gathered.add(change));
         self.gathered.rest().into_iter().for_each(|change| (self.report)(Finding::Change(change)));
         let outcome = match failure {
             None => Outcome::Complete,
@@ -243,8 +296,9 @@ impl<'t> Explainer<'t> {
             frames: summary.events,
             written: stream.then_some(self.written),
             rules: self.adapted + summary.tally.iter().count(),
-            engine_characters: self.comparer.engine_characters,
-            canonical_characters: (stream || self.is_object).then_some(self.comparer.canonical_characters),
+            engine_characters: self.judge.comparer.engine_characters,
+            canonical_characters: (stream || self.is_object)
+                .then_some(self.judge.comparer.canonical_characters),
             is_stopped: used(Rule::Repetition),
             is_parsed: [Rule::Think, Rule::ToolText, Rule::Harmony, Rule::ToolArgumentsTail]
                 .into_iter()
@@ -262,34 +316,12 @@ impl<'t> Explainer<'t> {
 /// Words for an event, or a whole answer, that is none of the API or not of this request.
 const REFUSED: &str = "refused: the answer failed here";
 
-/// Returns true if the last event that was read has been refused: the answer has failed, and neither by an error that
-/// the engine reports nor by its end.
-fn refuses(rewriter: &Rewriter) -> bool {
-    rewriter.any_failure().is_some_and(|failure| {
-        failure.engine.is_none() && !matches!(failure.fault, Fault::Aborted | Fault::Incomplete)
-    })
-}
-
 /// Returns the data of an event as text; `None` for a comment or an oversized event.
 fn data(found: FramerOutput<'_>) -> Option<String> {
     match found {
         FramerOutput::Frame(frame) => Some(String::from_utf8_lossy(frame.data).into_owned()),
         FramerOutput::Comment | FramerOutput::TooLarge => None,
     }
-}
-
-/// Returns what `write` produces, after appending it to the writer's output.
-fn apart(writer: &mut Writer, write: impl FnOnce(&mut Rewriter, &mut OutputBuffer)) -> bytes::Bytes {
-    let written = output(&mut writer.rewriter, write);
-    writer.out.open().extend_from_slice(&written);
-    written
-}
-
-/// Returns what `write` produces.
-fn output(rewriter: &mut Rewriter, write: impl FnOnce(&mut Rewriter, &mut OutputBuffer)) -> bytes::Bytes {
-    let mut own = OutputBuffer::default();
-    write(rewriter, &mut own);
-    own.join()
 }
 
 /// Returns the data lines of canonical events, each of which is a single line.

@@ -3,7 +3,7 @@
 //! Takes: pieces of the answer, the rewriter's summary. Gives: [`Recognition`] and [`Verdict`]. Remembers: the
 //! best evidence.
 
-use crate::engine::{Engine, Identity, Recognised, Version, recognised_in};
+use crate::engine::{Engine, EngineIdentity, EngineVersion, Recognised, recognised_in};
 use crate::wire::Unparsed;
 use crate::wire::fault::Failure;
 use std::fmt;
@@ -12,17 +12,17 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recognition {
     /// Identity assumed for the rewrite, from `--engine` or the default.
-    pub taken: Identity,
+    pub taken: EngineIdentity,
     /// Engine detected from the answer's bytes.
     pub seen: Option<&'static Engine>,
     /// Version of the detected engine, if the bytes contain it.
-    pub version: Option<Version>,
+    pub version: Option<EngineVersion>,
     /// Texts that identify the engine, and the number of their frame; 0 if the answer is a single object.
     pub evidence: Option<(&'static [&'static str], u64)>,
 }
 
 impl Recognition {
-    pub(super) fn new(taken: Identity) -> Self {
+    pub(super) fn new(taken: EngineIdentity) -> Self {
         Self { taken, seen: None, version: None, evidence: None }
     }
 

@@ -6,8 +6,8 @@
 use super::refuse;
 use crate::json::{Raw, Text, write_string};
 use crate::request::check::list;
-use crate::request::media::{Address, Kind, Media};
-use crate::request::object::Object;
+use crate::request::media::{Address, Media, MediaKind};
+use crate::request::object::RequestObject;
 use crate::request::refusals::{invalid, shown};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::UnsupportedContent;
@@ -19,7 +19,7 @@ const MOST: usize = 10_000;
 
 /// Part of a chat message.
 #[derive(Debug)]
-pub(super) enum Part<'a> {
+pub(super) enum BlockPart<'a> {
     Text(Text<'a>),
     /// Text made of several members of a block.
     Joined(String),
@@ -29,31 +29,31 @@ pub(super) enum Part<'a> {
 
 /// Block of a message, with its type.
 pub(super) struct Block<'a> {
-    pub(super) object: Object<'a>,
+    pub(super) object: RequestObject<'a>,
     pub(super) kind: Cow<'a, str>,
 }
 
 /// Content as a client may write it.
-pub(super) enum Content<'a> {
+pub(super) enum BlockContent<'a> {
     Text(Text<'a>),
     Blocks(Vec<Block<'a>>),
 }
 
 /// Reads the content of a message, of a tool's result or of the system prompt, found at `path`.
-pub(super) fn content<'a>(path: &str, raw: Raw<'a>) -> Result<Content<'a>, Failure> {
+pub(super) fn content<'a>(path: &str, raw: Raw<'a>) -> Result<BlockContent<'a>, Failure> {
     if let Some(text) = Text::of(raw) {
-        return Ok(Content::Text(text));
+        return Ok(BlockContent::Text(text));
     }
     if !raw.get().starts_with('[') {
         return Err(invalid(path, "it must be a string or a list of blocks"));
     }
     let all = list(path, raw, MOST)?.into_iter().enumerate();
     let blocks = all.map(|(at, raw)| {
-        let object = Object::of(format!("{path}.{at}"), raw)?;
+        let object = RequestObject::of(format!("{path}.{at}"), raw)?;
         let kind = object.required_text("type")?.decoded();
         Ok(Block { object, kind })
     });
-    blocks.collect::<Result<_, _>>().map(Content::Blocks)
+    blocks.collect::<Result<_, _>>().map(BlockContent::Blocks)
 }
 
 /// Reader of blocks that become parts.
@@ -66,7 +66,7 @@ pub(super) struct BlockReader<'r> {
 
 impl BlockReader<'_> {
     /// Reads a block as a part; `None` if no engine can read it and the option says to drop it.
-    pub(super) fn part<'a>(&mut self, block: &Block<'a>) -> Result<Option<Part<'a>>, Failure> {
+    pub(super) fn part<'a>(&mut self, block: &Block<'a>) -> Result<Option<BlockPart<'a>>, Failure> {
         match part(block, self.media) {
             Err(failure) if failure.fault == Fault::UnsupportedValue => match self.unsupported {
                 UnsupportedContent::Drop => {
@@ -85,10 +85,10 @@ impl BlockReader<'_> {
 }
 
 /// Reads a block that becomes a part. Fails with [`Fault::UnsupportedValue`] on a block that no engine can read.
-pub(super) fn part<'a>(block: &Block<'a>, media: &Media) -> Result<Part<'a>, Failure> {
+pub(super) fn part<'a>(block: &Block<'a>, media: &Media) -> Result<BlockPart<'a>, Failure> {
     let Block { object, kind } = block;
     match kind.as_ref() {
-        "text" => object.required_text("text").map(Part::Text),
+        "text" => object.required_text("text").map(BlockPart::Text),
         "image" => image(object, media),
         "document" => document(object),
         "search_result" => search_result(object),
@@ -99,7 +99,7 @@ pub(super) fn part<'a>(block: &Block<'a>, media: &Media) -> Result<Part<'a>, Fai
     }
 }
 
-fn image<'a>(object: &Object<'a>, media: &Media) -> Result<Part<'a>, Failure> {
+fn image<'a>(object: &RequestObject<'a>, media: &Media) -> Result<BlockPart<'a>, Failure> {
     let source = source(object)?;
     let param = |key: &str| source.path(key);
     let address = match source.required_text("type")?.decoded().as_ref() {
@@ -114,20 +114,20 @@ fn image<'a>(object: &Object<'a>, media: &Media) -> Result<Part<'a>, Failure> {
         }
     };
     let mut spelled = BytesMut::new();
-    match media.judge(Text::plain(&address), Kind::Image, || param("url"))? {
-        Address::Unchanged(_) => return Ok(Part::Image(address)),
+    match media.judge(Text::plain(&address), MediaKind::Image, || param("url"))? {
+        Address::Unchanged(_) => return Ok(BlockPart::Image(address)),
         rewritten @ Address::Rewritten(..) => rewritten.write(&mut spelled),
     }
-    Ok(Part::Image(Text::json(&String::from_utf8_lossy(&spelled)).decoded().into_owned()))
+    Ok(BlockPart::Image(Text::json(&String::from_utf8_lossy(&spelled)).decoded().into_owned()))
 }
 
-fn source<'a>(object: &Object<'a>) -> Result<Object<'a>, Failure> {
+fn source<'a>(object: &RequestObject<'a>) -> Result<RequestObject<'a>, Failure> {
     object.required("source")?;
     object.object("source")?.ok_or_else(|| invalid(object.path("source"), "it must be an object"))
 }
 
-/// Reads a document of text: its title, its context and its text, each on a line of its own.
-fn document<'a>(object: &Object<'a>) -> Result<Part<'a>, Failure> {
+/// Reads a document of text: its title, its context and its text, each on its own line.
+fn document<'a>(object: &RequestObject<'a>) -> Result<BlockPart<'a>, Failure> {
     let source = source(object)?;
     let text = match source.required_text("type")?.decoded().as_ref() {
         "text" => source.required_text("data")?.decoded().into_owned(),
@@ -140,26 +140,26 @@ fn document<'a>(object: &Object<'a>) -> Result<Part<'a>, Failure> {
     joined(object, &["title", "context"], text)
 }
 
-fn search_result<'a>(object: &Object<'a>) -> Result<Part<'a>, Failure> {
+fn search_result<'a>(object: &RequestObject<'a>) -> Result<BlockPart<'a>, Failure> {
     let text = texts(object, "content")?;
     joined(object, &["title", "source"], text)
 }
 
-/// Returns a part of the named members and a text, each on a line of its own.
-fn joined<'a>(object: &Object<'a>, keys: &[&str], text: String) -> Result<Part<'a>, Failure> {
+/// Returns a part of the named members and a text, each on its own line.
+fn joined<'a>(object: &RequestObject<'a>, keys: &[&str], text: String) -> Result<BlockPart<'a>, Failure> {
     let mut lines = Vec::new();
     for key in keys {
         lines.extend(object.text(key)?.map(|text| text.decoded().into_owned()));
     }
     lines.push(text);
-    Ok(Part::Joined(lines.join("\n")))
+    Ok(BlockPart::Joined(lines.join("\n")))
 }
 
-/// Returns the text blocks of a member, each on a line of its own.
-fn texts(object: &Object<'_>, key: &str) -> Result<String, Failure> {
+/// Returns the text blocks of a member, each on its own line.
+fn texts(object: &RequestObject<'_>, key: &str) -> Result<String, Failure> {
     let blocks = match content(&object.path(key), object.required(key)?)? {
-        Content::Text(text) => return Ok(text.decoded().into_owned()),
-        Content::Blocks(blocks) => blocks,
+        BlockContent::Text(text) => return Ok(text.decoded().into_owned()),
+        BlockContent::Blocks(blocks) => blocks,
     };
     let text = |block: &Block<'_>| match block.kind.as_ref() {
         "text" => block.object.required_text("text").map(|text| text.decoded().into_owned()),
@@ -172,13 +172,13 @@ fn texts(object: &Object<'_>, key: &str) -> Result<String, Failure> {
     Ok(all.join("\n"))
 }
 
-/// Returns the texts of parts, each on a line of its own.
-pub(super) fn joined_text(parts: &[Part<'_>]) -> String {
+/// Returns the texts of parts, each on its own line.
+pub(super) fn joined_text(parts: &[BlockPart<'_>]) -> String {
     let texts = parts.iter().map(|part| part.text().unwrap_or_default().decoded().into_owned());
     texts.collect::<Vec<_>>().join("\n")
 }
 
-impl Part<'_> {
+impl BlockPart<'_> {
     pub(super) fn text(&self) -> Option<Text<'_>> {
         match self {
             Self::Text(text) => Some(*text),
@@ -204,8 +204,8 @@ impl Part<'_> {
 }
 
 /// Appends content: one string if all of it is text (many templates accept nothing else), else a list of parts.
-pub(super) fn write(parts: &[Part<'_>], between: &str, out: &mut BytesMut) {
-    let texts: Option<Vec<Text<'_>>> = parts.iter().map(Part::text).collect();
+pub(super) fn write(parts: &[BlockPart<'_>], between: &str, out: &mut BytesMut) {
+    let texts: Option<Vec<Text<'_>>> = parts.iter().map(BlockPart::text).collect();
     let Some(texts) = texts else {
         for (at, part) in parts.iter().enumerate() {
             out.put_u8(if at > 0 { b',' } else { b'[' });

@@ -3,14 +3,14 @@
 //! Takes: `system` and `messages`. Gives: chat messages, with tool results where engines need them. Remembers: the
 //! calls seen. Never: a result without its call, thinking that samewire has not signed.
 
-use super::blocks::{Block, BlockReader, Content, Part, content, part};
-use super::message::{Call, Message, Role};
+use super::blocks::{Block, BlockContent, BlockPart, BlockReader, content, part};
+use super::message::{Message, MessageCall, MessageRole};
 use super::tools::ToolChange;
 use super::user_turn::{TurnContext, UserTurn};
 use super::{BILLING_BLOCK, MessagesContext, OpenedThinking, Purpose, THINKING_DROPPED, refuse, require};
 use crate::json::{Raw, Text, compacted, member};
 use crate::request::check::Checked;
-use crate::request::object::Object;
+use crate::request::object::RequestObject;
 use crate::request::refusals::{invalid, missing};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident::sha256_hex;
@@ -19,7 +19,7 @@ use bytes::{BufMut, BytesMut};
 use std::collections::{HashMap, HashSet};
 
 /// Beginning of the text with which Claude Code reports its version and entry point in `system`. It changes from
-/// request to request, so that the engine would find nothing behind it in its cache.
+/// request to request, so that the engine would find nothing after it in its cache.
 pub(super) const BILLING: &str = "x-anthropic-billing-header:";
 
 /// Returns a text in canonical spelling, of which signatures hold the hash.
@@ -30,7 +30,7 @@ fn spelled(text: &Text<'_>) -> BytesMut {
 }
 
 /// Conversation after parsing.
-pub(super) struct Conversation<'a> {
+pub(super) struct MessagesConversation<'a> {
     messages: Vec<Message<'a>>,
     /// Ids of all calls.
     pub(super) used_ids: HashSet<String>,
@@ -43,10 +43,10 @@ pub(super) struct Conversation<'a> {
 }
 
 /// Reader of the conversation.
-struct Reader<'r, 'a> {
+struct ConversationReader<'r, 'a> {
     context: &'r MessagesContext<'r>,
     blocks: BlockReader<'r>,
-    found: Conversation<'a>,
+    found: MessagesConversation<'a>,
     /// Calls of the last turn of the assistant, by id, with their order.
     calls: HashMap<String, usize>,
     /// Turn of the user that is being read.
@@ -57,7 +57,7 @@ struct Reader<'r, 'a> {
     last_user: Option<usize>,
 }
 
-impl<'a> Conversation<'a> {
+impl<'a> MessagesConversation<'a> {
     /// Reads `system` and `messages`. `dropped` receives the blocks that an option leaves out.
     pub(super) fn read(
         from: &'a Checked<'_>,
@@ -77,7 +77,8 @@ impl<'a> Conversation<'a> {
             unsupported: context.options.unsupported_content,
             dropped,
         };
-        let mut reader = Reader { context, blocks, found, calls, turn, has_answer: false, last_user: None };
+        let mut reader =
+            ConversationReader { context, blocks, found, calls, turn, has_answer: false, last_user: None };
         if let Some(field) = from.get("system") {
             let parts = reader.system_parts("system", field.value)?;
             reader.add_system(parts);
@@ -112,9 +113,9 @@ impl<'a> Conversation<'a> {
     }
 }
 
-impl<'a> Reader<'_, 'a> {
+impl<'a> ConversationReader<'_, 'a> {
     fn message(&mut self, at: usize, raw: Raw<'a>) -> Result<(), Failure> {
-        let message = Object::of(format!("messages.{at}"), raw)?;
+        let message = RequestObject::of(format!("messages.{at}"), raw)?;
         // `developer` is OpenAI's name for `system`; clients of both APIs send it here (ankitcharolia/kiro-gateway#76).
         let role = message.word("role", &["user", "assistant", "system", "developer"])?;
         match role.as_deref() {
@@ -134,7 +135,7 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// Reads a system message: its text, the effort of the turn, and changes of the tools on offer.
-    fn system(&mut self, at: usize, message: &Object<'a>) -> Result<(), Failure> {
+    fn system(&mut self, at: usize, message: &RequestObject<'a>) -> Result<(), Failure> {
         let config = message.object("output_config")?;
         let effort = config.as_ref().map(|config| config.text("effort")).transpose()?.flatten();
         if let Some(effort) = effort {
@@ -160,11 +161,11 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// Reads the parts of a system prompt, without text that only serves billing.
-    fn system_parts(&mut self, path: &str, raw: Raw<'a>) -> Result<Vec<Part<'a>>, Failure> {
+    fn system_parts(&mut self, path: &str, raw: Raw<'a>) -> Result<Vec<BlockPart<'a>>, Failure> {
         let blocks = match content(path, raw)? {
-            Content::Text(text) if text.is_empty() => return Ok(Vec::new()),
-            Content::Text(text) => return Ok(vec![Part::Text(text)]),
-            Content::Blocks(blocks) => blocks,
+            BlockContent::Text(text) if text.is_empty() => return Ok(Vec::new()),
+            BlockContent::Text(text) => return Ok(vec![BlockPart::Text(text)]),
+            BlockContent::Blocks(blocks) => blocks,
         };
         let mut parts = Vec::new();
         for block in &blocks {
@@ -190,17 +191,19 @@ impl<'a> Reader<'_, 'a> {
 
     /// Adds a system message: to the first one while no assistant has spoken, because many chat templates take only
     /// one, at the beginning.
-    fn add_system(&mut self, parts: Vec<Part<'a>>) {
+    fn add_system(&mut self, parts: Vec<BlockPart<'a>>) {
         if parts.is_empty() {
             return;
         }
         let messages = &mut self.found.messages;
         match messages.first_mut() {
-            Some(first) if !self.has_answer && matches!(first.role, Role::System) => first.append(&parts),
-            _ if !self.has_answer => messages.insert(0, Message::new(Role::System, parts)),
+            Some(first) if !self.has_answer && matches!(first.role, MessageRole::System) => {
+                first.append(&parts)
+            }
+            _ if !self.has_answer => messages.insert(0, Message::new(MessageRole::System, parts)),
             _ => {
                 self.end_turn();
-                self.found.messages.push(Message::new(Role::System, parts));
+                self.found.messages.push(Message::new(MessageRole::System, parts));
             }
         }
     }
@@ -209,14 +212,14 @@ impl<'a> Reader<'_, 'a> {
     fn assistant(&mut self, path: &str, raw: Raw<'a>) -> Result<(), Failure> {
         self.end_turn();
         self.has_answer = true;
-        let last = self.found.messages.pop_if(|last| matches!(last.role, Role::Assistant));
+        let last = self.found.messages.pop_if(|last| matches!(last.role, MessageRole::Assistant));
         let mut message = last.unwrap_or_else(|| {
             self.calls.clear();
-            Message::new(Role::Assistant, Vec::new())
+            Message::new(MessageRole::Assistant, Vec::new())
         });
         match content(path, raw)? {
-            Content::Text(text) => message.parts.push(Part::Text(text)),
-            Content::Blocks(blocks) => {
+            BlockContent::Text(text) => message.parts.push(BlockPart::Text(text)),
+            BlockContent::Blocks(blocks) => {
                 for block in &blocks {
                     match block.kind.as_ref() {
                         "thinking" | "redacted_thinking" => self.thinking(block, &mut message),
@@ -257,7 +260,7 @@ impl<'a> Reader<'_, 'a> {
             return Err(refuse(Fault::InvalidValue, object.path("id"), "`tool_use` ids must be unique"));
         }
         self.found.used_ids.insert(known);
-        message.calls.push(Call { id, name, arguments });
+        message.calls.push(MessageCall { id, name, arguments });
         Ok(())
     }
 

@@ -2,19 +2,19 @@
 //!
 //! Takes: parts, reasoning and calls. Gives: the message as JSON. Never: changes their order.
 
-use super::blocks::{self, Part};
+use super::blocks::{self, BlockPart};
 use crate::json::{Text, write_string};
 use bytes::{BufMut, BytesMut};
 
 /// Message of the chat.
 pub(super) struct Message<'a> {
-    pub(super) role: Role<'a>,
-    pub(super) parts: Vec<Part<'a>>,
+    pub(super) role: MessageRole<'a>,
+    pub(super) parts: Vec<BlockPart<'a>>,
     pub(super) reasoning: String,
-    pub(super) calls: Vec<Call<'a>>,
+    pub(super) calls: Vec<MessageCall<'a>>,
 }
 
-pub(super) enum Role<'a> {
+pub(super) enum MessageRole<'a> {
     System,
     User,
     Assistant,
@@ -22,7 +22,7 @@ pub(super) enum Role<'a> {
     Tool(Text<'a>),
 }
 
-pub(super) struct Call<'a> {
+pub(super) struct MessageCall<'a> {
     pub(super) id: Text<'a>,
     pub(super) name: Text<'a>,
     /// Arguments: the text of a JSON object.
@@ -30,16 +30,16 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Message<'a> {
-    pub(super) fn new(role: Role<'a>, parts: Vec<Part<'a>>) -> Self {
+    pub(super) fn new(role: MessageRole<'a>, parts: Vec<BlockPart<'a>>) -> Self {
         Self { role, parts, reasoning: String::new(), calls: Vec::new() }
     }
 
-    /// Appends the text of further parts, behind an empty line.
-    pub(super) fn append(&mut self, parts: &[Part<'_>]) {
-        if !matches!(self.parts.as_slice(), [Part::Joined(_)]) {
-            self.parts = vec![Part::Joined(blocks::joined_text(&self.parts))];
+    /// Appends the text of further parts, after an empty line.
+    pub(super) fn append(&mut self, parts: &[BlockPart<'_>]) {
+        if !matches!(self.parts.as_slice(), [BlockPart::Joined(_)]) {
+            self.parts = vec![BlockPart::Joined(blocks::joined_text(&self.parts))];
         }
-        if let [Part::Joined(text)] = self.parts.as_mut_slice() {
+        if let [BlockPart::Joined(text)] = self.parts.as_mut_slice() {
             text.push_str("\n\n");
             text.push_str(&blocks::joined_text(parts));
         }
@@ -49,13 +49,13 @@ impl<'a> Message<'a> {
     pub(super) fn write(&self, out: &mut BytesMut) {
         // An assistant's blocks were one text, split where other output came between.
         let (role, between) = match &self.role {
-            Role::System => ("{\"role\":\"system\"", "\n"),
-            Role::User => ("{\"role\":\"user\"", "\n"),
-            Role::Assistant => ("{\"role\":\"assistant\"", ""),
-            Role::Tool(_) => ("{\"role\":\"tool\"", ""),
+            MessageRole::System => ("{\"role\":\"system\"", "\n"),
+            MessageRole::User => ("{\"role\":\"user\"", "\n"),
+            MessageRole::Assistant => ("{\"role\":\"assistant\"", ""),
+            MessageRole::Tool(_) => ("{\"role\":\"tool\"", ""),
         };
         out.extend_from_slice(role.as_bytes());
-        if let Role::Tool(id) = &self.role {
+        if let MessageRole::Tool(id) = &self.role {
             out.extend_from_slice(b",\"tool_call_id\":\"");
             id.write(out);
             out.put_u8(b'"');

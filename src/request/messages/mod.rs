@@ -19,11 +19,11 @@ use crate::wire::encode::{THREAD_UNSUPPORTED, ThinkingDisplay};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{MessagesThinking, Options, RequestUnknown};
 use bytes::{BufMut, Bytes, BytesMut};
-use conversation::Conversation;
+use conversation::MessagesConversation;
 use serde::{Deserialize, Serialize};
-use settings::Settings;
+use settings::MessagesSettings;
 use std::collections::HashSet;
-use tools::Tools;
+use tools::MessagesTools;
 
 /// Fields that the API names.
 const KNOWN: &[&str] = &[
@@ -213,9 +213,9 @@ impl MessagesRequest {
             return Err(refusals::unknown(key));
         }
         let mut dropped = Vec::new();
-        let conversation = Conversation::read(&from, context, &mut dropped)?;
-        let tools = Tools::read(&from, options, &conversation.tool_changes, &mut dropped)?;
-        let settings = Settings::read(&from, context, conversation.effort.as_deref())?;
+        let conversation = MessagesConversation::read(&from, context, &mut dropped)?;
+        let tools = MessagesTools::read(&from, options, &conversation.tool_changes, &mut dropped)?;
+        let settings = MessagesSettings::read(&from, context, conversation.effort.as_deref())?;
         dropped.extend(
             DROPPED_AND_NAMED.iter().filter(|key| from.get(key).is_some()).map(|key| (*key).to_owned()),
         );
@@ -225,14 +225,14 @@ impl MessagesRequest {
         let has_place = |(key, _): &&(String, String)| !NO_PLACE.contains(&key.as_str());
         let defaults: Vec<_> = context.defaults.iter().filter(has_place).cloned().collect();
         let chat = fields::with_defaults(chat, &defaults);
-        let mut ask = ChatRequest::of_generated(&chat, rules, Self::NAMED)?;
+        let mut request = ChatRequest::of_generated(&chat, rules, Self::NAMED)?;
         if context.purpose != Purpose::Count {
-            ask.reasoning_budget = settings.budget.and_then(|budget| u32::try_from(budget).ok());
+            request.reasoning_budget = settings.budget.and_then(|budget| u32::try_from(budget).ok());
         }
         Ok(Self {
-            model: ask.model.clone(),
-            stream: ask.stream,
-            engine_request: EngineRequest::Chat(Box::new(ask)),
+            model: request.model.clone(),
+            stream: request.stream,
+            engine_request: EngineRequest::Chat(Box::new(request)),
             body: chat,
             limit: settings.limit,
             stop_sequences: settings.stop_sequences,
@@ -263,10 +263,10 @@ impl MessagesRequest {
 
 /// Returns the share of the thinking that the client sees: what it asked for, unless the option overrides that. A
 /// client that switched thinking off does not expect any.
-fn display(asked: ThinkingDisplay, option: MessagesThinking) -> ThinkingDisplay {
-    match (asked, option) {
+fn display(requested: ThinkingDisplay, option: MessagesThinking) -> ThinkingDisplay {
+    match (requested, option) {
         (ThinkingDisplay::Hidden, _) | (_, MessagesThinking::None) => ThinkingDisplay::Hidden,
-        (asked, MessagesThinking::Request) => asked,
+        (requested, MessagesThinking::Request) => requested,
         (_, MessagesThinking::Shown) => ThinkingDisplay::Shown,
         (_, MessagesThinking::Omitted) => ThinkingDisplay::Omitted,
     }
@@ -276,9 +276,9 @@ fn display(asked: ThinkingDisplay, option: MessagesThinking) -> ThinkingDisplay 
 fn write_chat(
     from: &Checked<'_>,
     context: &MessagesContext<'_>,
-    conversation: &Conversation<'_>,
-    tools: &Tools<'_>,
-    settings: &Settings,
+    conversation: &MessagesConversation<'_>,
+    tools: &MessagesTools<'_>,
+    settings: &MessagesSettings,
 ) -> Result<Bytes, Failure> {
     let mut out = BytesMut::with_capacity(from.text.len() + 1024);
     out.put_u8(b'{');

@@ -3,7 +3,7 @@
 //! Takes: a body. Gives: the body for the engine: the client's own, without text that only serves billing, and with
 //! addresses of media that the operator permits. Never: refuses what the engine may know and chat does not.
 
-use super::blocks::{Block, Content, content};
+use super::blocks::{Block, BlockContent, content};
 use super::conversation::BILLING;
 use super::{
     BILLING_BLOCK, EngineRequest, MessagesContext, MessagesRequest, OpenedThinking, Purpose, display,
@@ -13,8 +13,8 @@ use crate::json::{self, Raw, Text, quoted};
 use crate::request::OfferedTools;
 use crate::request::check::Checked;
 use crate::request::fields::{self, Edits, place};
-use crate::request::media::{Address, Kind};
-use crate::request::object::Object;
+use crate::request::media::{Address, MediaKind};
+use crate::request::object::RequestObject;
 use crate::wire::fault::Failure;
 use crate::wire::options::{BillingBlock, Parser};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -29,9 +29,10 @@ pub(super) fn read(
     require(from, "messages", context.purpose)?;
     let most = context.rules.caps.messages;
     let messages = from.limited("messages", most, "max_messages")?.unwrap_or_default();
-    let mut history = History { text: from.text, context, edits: Edits::default(), used_ids: HashSet::new() };
+    let mut history =
+        NativeHistory { text: from.text, context, edits: Edits::default(), used_ids: HashSet::new() };
     for (at, raw) in messages.iter().enumerate() {
-        let message = Object::of(format!("messages.{at}"), *raw)?;
+        let message = RequestObject::of(format!("messages.{at}"), *raw)?;
         if let Some(content) = message.get("content") {
             history.content(&message.path("content"), content)?;
         }
@@ -41,9 +42,9 @@ pub(super) fn read(
         history.content("system", system)?;
     }
     for (at, raw) in from.list("mcp_servers", 1000)?.unwrap_or_default().into_iter().enumerate() {
-        history.address(&Object::of(format!("mcp_servers.{at}"), raw)?, Kind::File)?;
+        history.address(&RequestObject::of(format!("mcp_servers.{at}"), raw)?, MediaKind::File)?;
     }
-    let History { mut edits, used_ids, .. } = history;
+    let NativeHistory { mut edits, used_ids, .. } = history;
     let drops_billing = context.options.billing_block == BillingBlock::Drop;
     let has_billing =
         drops_billing && system.is_some_and(|system| drop_billing(from.text, system, &mut edits));
@@ -54,7 +55,7 @@ pub(super) fn read(
     let edited = fields::with_defaults(edited, context.defaults);
     let counts = context.purpose == Purpose::Count;
     let named = from.string("model")?.unwrap_or_default();
-    let first = messages.first().and_then(|raw| Object::of(String::new(), *raw).ok()?.get("content"));
+    let first = messages.first().and_then(|raw| RequestObject::of(String::new(), *raw).ok()?.get("content"));
     let beginning = system.into_iter().chain(first).map(lasting).collect();
     let offered_tools = if context.options.parser == Parser::Off { None } else { offered_tools(from) };
     Ok(MessagesRequest {
@@ -93,20 +94,20 @@ fn offered_tools(from: &Checked<'_>) -> Option<Box<OfferedTools>> {
 }
 
 /// Reader of the messages: finds the ids of calls and the addresses of media.
-struct History<'c, 'a> {
+struct NativeHistory<'c, 'a> {
     text: &'a str,
     context: &'c MessagesContext<'c>,
     edits: Edits,
     used_ids: HashSet<String>,
 }
 
-impl<'a> History<'_, 'a> {
+impl<'a> NativeHistory<'_, 'a> {
     fn content(&mut self, path: &str, raw: Raw<'a>) -> Result<(), Failure> {
-        let Content::Blocks(blocks) = content(path, raw)? else { return Ok(()) };
+        let BlockContent::Blocks(blocks) = content(path, raw)? else { return Ok(()) };
         blocks.iter().try_for_each(|block| self.block(block))
     }
 
-    /// Reads a block of any kind: whatever has an address or content of its own is searched.
+    /// Reads a block of any kind: a block with its own address or content is searched.
     fn block(&mut self, block: &Block<'a>) -> Result<(), Failure> {
         let object = &block.object;
         match block.kind.as_ref() {
@@ -118,22 +119,22 @@ impl<'a> History<'_, 'a> {
             "thinking" => return self.thinking(object),
             _ => {}
         }
-        self.nested(object, if block.kind == "image" { Kind::Image } else { Kind::File })
+        self.nested(object, if block.kind == "image" { MediaKind::Image } else { MediaKind::File })
     }
 
     /// Judges the addresses in an object, and in those of its members that may have some.
-    fn nested(&mut self, object: &Object<'a>, kind: Kind) -> Result<(), Failure> {
+    fn nested(&mut self, object: &RequestObject<'a>, kind: MediaKind) -> Result<(), Failure> {
         self.address(object, kind)?;
         for key in ["source", "image_url"] {
             if let Some(raw) = object.get(key).filter(|raw| raw.get().starts_with('{')) {
-                self.address(&Object::of(object.path(key), raw)?, kind)?;
+                self.address(&RequestObject::of(object.path(key), raw)?, kind)?;
             }
         }
         Ok(())
     }
 
     /// Judges the address in an object, which the engine would fetch, and searches its content.
-    fn address(&mut self, object: &Object<'a>, kind: Kind) -> Result<(), Failure> {
+    fn address(&mut self, object: &RequestObject<'a>, kind: MediaKind) -> Result<(), Failure> {
         if let Some((raw, url)) = object.get("url").and_then(|raw| Some((raw, Text::of(raw)?))) {
             let judged = self.context.rules.media.judge(url, kind, || object.path("url"))?;
             if let Address::Rewritten(..) = &judged {
@@ -146,14 +147,14 @@ impl<'a> History<'_, 'a> {
         match object.get("content") {
             Some(raw) if raw.get().starts_with('[') => self.content(&object.path("content"), raw),
             Some(raw) if raw.get().starts_with('{') => {
-                self.nested(&Object::of(object.path("content"), raw)?, kind)
+                self.nested(&RequestObject::of(object.path("content"), raw)?, kind)
             }
             _ => Ok(()),
         }
     }
 
     /// Puts the text back into thinking that was sent without it. The engine checks all other thinking itself.
-    fn thinking(&mut self, object: &Object<'a>) -> Result<(), Failure> {
+    fn thinking(&mut self, object: &RequestObject<'a>) -> Result<(), Failure> {
         let member = |key: &str| object.get(key).and_then(Text::of);
         let (Some(text), Some(signature)) = (member("thinking"), member("signature")) else { return Ok(()) };
         if let (true, Some(OpenedThinking::Text(sealed)), Some(raw)) =
@@ -173,8 +174,8 @@ fn lasting(raw: Raw<'_>) -> String {
         _ => block.object.get("source").map_or_else(String::new, |source| source.get().to_owned()),
     };
     match content("", raw) {
-        Ok(Content::Text(text)) => text.decoded().into_owned(),
-        Ok(Content::Blocks(blocks)) => {
+        Ok(BlockContent::Text(text)) => text.decoded().into_owned(),
+        Ok(BlockContent::Blocks(blocks)) => {
             blocks.iter().filter(|block| !is_billing(block)).map(lasting).collect::<Vec<_>>().join("\n")
         }
         Err(_) => raw.get().to_owned(),
@@ -189,7 +190,7 @@ fn is_billing(block: &Block<'_>) -> bool {
 
 /// Removes the blocks of a system prompt that only serve billing. Returns true if there are any.
 fn drop_billing(text: &str, system: Raw<'_>, edits: &mut Edits) -> bool {
-    let Ok(Content::Blocks(blocks)) = content("system", system) else { return false };
+    let Ok(BlockContent::Blocks(blocks)) = content("system", system) else { return false };
     let elements: Vec<Raw<'_>> = json::elements(system.get()).into_iter().flatten().collect();
     let all: Vec<_> = elements
         .iter()
@@ -200,7 +201,7 @@ fn drop_billing(text: &str, system: Raw<'_>, edits: &mut Edits) -> bool {
     for run in all.chunk_by(|(_, one), (_, other)| one == other) {
         let (Some((first, true)), Some((last, _))) = (run.first(), run.last()) else { continue };
         is_found = true;
-        // A run goes with the comma behind it, and the last one with the comma before it.
+        // A run goes with the comma after it, and the last one with the comma before it.
         let before = all.iter().rfind(|(at, _)| at.end <= first.start);
         let range = match (all.iter().find(|(at, _)| at.start >= last.end), before) {
             (Some((next, _)), _) => first.start..next.start,

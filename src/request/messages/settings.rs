@@ -6,19 +6,19 @@
 use super::{MessagesContext, Purpose, refuse, require};
 use crate::json::{Text, compacted, quoted};
 use crate::request::check::Checked;
-use crate::request::object::Object;
+use crate::request::object::RequestObject;
 use crate::request::refusals::invalid;
 use crate::wire::encode::ThinkingDisplay;
 use crate::wire::fault::{Failure, Fault};
 
-/// Budgets of thinking, in tokens, from which on an effort is asked for; below the first it is `low`.
+/// Budgets of thinking, in tokens, from which on an effort is requested; below the first it is `low`.
 const MEDIUM: u64 = 4096;
 const HIGH: u64 = 16_384;
 /// Most tokens that a request may ask for.
 const MOST_TOKENS: u64 = 100_000_000;
 
 /// Settings after parsing.
-pub(super) struct Settings {
+pub(super) struct MessagesSettings {
     /// Limit of the answer that the client asked for.
     pub(super) limit: Option<u64>,
     pub(super) stop_sequences: Vec<String>,
@@ -30,7 +30,7 @@ pub(super) struct Settings {
     pub(super) members: Vec<(&'static str, String)>,
 }
 
-impl Settings {
+impl MessagesSettings {
     /// Reads the settings. `effort`: that of the last message that sets one for its turn.
     pub(super) fn read(
         from: &Checked<'_>,
@@ -59,8 +59,10 @@ impl Settings {
             members.push(("stop", compacted(field.value)));
         }
         let thinking = thinking(from)?;
-        let config =
-            from.get("output_config").map(|field| Object::of("output_config", field.value)).transpose()?;
+        let config = from
+            .get("output_config")
+            .map(|field| RequestObject::of("output_config", field.value))
+            .transpose()?;
         let own = config.as_ref().map(|config| config.text("effort")).transpose()?.flatten();
         let own = own.map(|text| text.decoded().into_owned());
         let effort = match thinking.is_off {
@@ -70,7 +72,7 @@ impl Settings {
         members.extend(effort.map(|effort| ("reasoning_effort", quoted(effort))));
         members.extend(format(from, config.as_ref())?.map(|format| ("response_format", format)));
         if let Some(field) = from.get("metadata") {
-            let user = Object::of("metadata", field.value)?.text("user_id")?;
+            let user = RequestObject::of("metadata", field.value)?.text("user_id")?;
             members.extend(user.map(|user| ("user", quoted(&user.decoded()))));
         }
         for key in ["service_tier", "inference_geo", "speed"] {
@@ -118,7 +120,7 @@ impl ThinkingSettings {
 /// Reads the settings of thinking.
 pub(super) fn thinking(from: &Checked<'_>) -> Result<ThinkingSettings, Failure> {
     let Some(field) = from.get("thinking") else { return Ok(ThinkingSettings::default()) };
-    let object = Object::of("thinking", field.value)?;
+    let object = RequestObject::of("thinking", field.value)?;
     object.required("type")?;
     let display = match object.text("display")?.map(|text| text.decoded()).as_deref() {
         Some("omitted") => ThinkingDisplay::Omitted,
@@ -150,8 +152,9 @@ fn word(effort: &str) -> Result<&'static str, Failure> {
 }
 
 /// Returns `response_format` for a structured output. The older field `output_format` means the same.
-fn format(from: &Checked<'_>, config: Option<&Object<'_>>) -> Result<Option<String>, Failure> {
-    let old = from.get("output_format").map(|field| Object::of("output_format", field.value)).transpose()?;
+fn format(from: &Checked<'_>, config: Option<&RequestObject<'_>>) -> Result<Option<String>, Failure> {
+    let old =
+        from.get("output_format").map(|field| RequestObject::of("output_format", field.value)).transpose()?;
     let new = config.map(|config| config.object("format")).transpose()?.flatten();
     let Some(format) = new.or(old) else { return Ok(None) };
     format.required("type")?;

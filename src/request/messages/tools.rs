@@ -7,7 +7,7 @@ use super::blocks::Block;
 use super::refuse;
 use crate::json::{Raw, Text};
 use crate::request::check::Checked;
-use crate::request::object::Object;
+use crate::request::object::RequestObject;
 use crate::request::refusals::{invalid, shown};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, UnsupportedTools};
@@ -15,21 +15,21 @@ use bytes::{BufMut, BytesMut};
 use std::collections::{HashMap, HashSet};
 
 /// Tools on offer, and how the model may choose among them.
-pub(super) struct Tools<'a> {
-    offered: Vec<Tool<'a>>,
-    choice: Option<Choice>,
+pub(super) struct MessagesTools<'a> {
+    offered: Vec<MessagesTool<'a>>,
+    choice: Option<MessagesToolChoice>,
     /// True if the model may call at most one tool.
     one_call: bool,
 }
 
-struct Tool<'a> {
+struct MessagesTool<'a> {
     name: Text<'a>,
     description: Option<Text<'a>>,
     schema: Raw<'a>,
     strict: Option<Raw<'a>>,
 }
 
-enum Choice {
+enum MessagesToolChoice {
     Auto,
     Required,
     None,
@@ -42,7 +42,7 @@ pub(super) enum ToolChange<'a> {
     /// The tool of this name is on offer.
     Offer(String),
     /// This tool is on offer.
-    Define(Object<'a>),
+    Define(RequestObject<'a>),
     /// The tool of this name is no longer on offer.
     Withdraw(String),
 }
@@ -67,11 +67,11 @@ impl<'a> ToolChange<'a> {
 }
 
 /// Reader of the tools.
-struct Reader<'r, 'a> {
+struct ToolsReader<'r, 'a> {
     options: &'r Options,
     dropped: &'r mut Vec<String>,
     /// Tools that engines can have, each with whether it is on offer.
-    known: Vec<(Tool<'a>, bool)>,
+    known: Vec<(MessagesTool<'a>, bool)>,
     /// Places of the tools in `known`, by name; the last one of a name counts for changes.
     places: HashMap<String, usize>,
     /// Maximum number of tools.
@@ -80,9 +80,9 @@ struct Reader<'r, 'a> {
     left_out: HashSet<String>,
 }
 
-impl<'a> Reader<'_, 'a> {
+impl<'a> ToolsReader<'_, 'a> {
     /// Reads a tool. `place`: its name in the list of what was dropped.
-    fn tool(&mut self, tool: &Object<'a>, place: &str) -> Result<(), Failure> {
+    fn tool(&mut self, tool: &RequestObject<'a>, place: &str) -> Result<(), Failure> {
         let kind = tool.text("type")?.map(|kind| shown(&kind.decoded()));
         if let Some(kind) = kind.filter(|kind| kind != "custom") {
             if self.options.unsupported_tools == UnsupportedTools::Reject {
@@ -96,7 +96,7 @@ impl<'a> Reader<'_, 'a> {
         let name = tool.required_name("name")?;
         tool.required("input_schema")?;
         let is_deferred = tool.flag("defer_loading")?.is_some_and(|flag| flag.get() == "true");
-        let known = Tool {
+        let known = MessagesTool {
             name,
             description: tool.text("description")?,
             schema: tool.carried("input_schema")?.unwrap_or_default(),
@@ -124,7 +124,7 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// Puts a tool on offer that the conversation defines, in the place of an earlier one of its name.
-    fn define(&mut self, tool: &Object<'a>) -> Result<(), Failure> {
+    fn define(&mut self, tool: &RequestObject<'a>) -> Result<(), Failure> {
         if self.known.len() >= self.most {
             let why =
                 format!("with this one, the request has more than {} tools (`limits.max_tools`)", self.most);
@@ -137,7 +137,7 @@ impl<'a> Reader<'_, 'a> {
     }
 }
 
-impl<'a> Tools<'a> {
+impl<'a> MessagesTools<'a> {
     /// Reads the tools. `changes`: what the conversation has changed. `dropped` receives the tools that are left out.
     pub(super) fn read(
         from: &'a Checked<'_>,
@@ -148,14 +148,14 @@ impl<'a> Tools<'a> {
         let most = from.caps().tools;
         let all = from.limited("tools", most, "max_tools")?.unwrap_or_default();
         let (known, places, left_out) = (Vec::new(), HashMap::new(), HashSet::new());
-        let mut reader = Reader { options, dropped, known, places, most, left_out };
+        let mut reader = ToolsReader { options, dropped, known, places, most, left_out };
         for (at, raw) in all.into_iter().enumerate() {
-            reader.tool(&Object::of(format!("tools.{at}"), raw)?, &format!("tools[{at}]"))?;
+            reader.tool(&RequestObject::of(format!("tools.{at}"), raw)?, &format!("tools[{at}]"))?;
         }
         for change in changes {
             reader.change(change)?;
         }
-        let Reader { known, left_out, .. } = reader;
+        let ToolsReader { known, left_out, .. } = reader;
         let offered: Vec<_> = known.into_iter().filter(|(_, state)| *state).map(|(tool, _)| tool).collect();
         let (choice, one_call) = choice(from, &offered, &left_out)?;
         Ok(Self { offered, choice, one_call })
@@ -173,10 +173,10 @@ impl<'a> Tools<'a> {
         out.put_u8(b']');
         match &self.choice {
             None => {}
-            Some(Choice::Auto) => out.extend_from_slice(b",\"tool_choice\":\"auto\""),
-            Some(Choice::Required) => out.extend_from_slice(b",\"tool_choice\":\"required\""),
-            Some(Choice::None) => out.extend_from_slice(b",\"tool_choice\":\"none\""),
-            Some(Choice::Function(name)) => {
+            Some(MessagesToolChoice::Auto) => out.extend_from_slice(b",\"tool_choice\":\"auto\""),
+            Some(MessagesToolChoice::Required) => out.extend_from_slice(b",\"tool_choice\":\"required\""),
+            Some(MessagesToolChoice::None) => out.extend_from_slice(b",\"tool_choice\":\"none\""),
+            Some(MessagesToolChoice::Function(name)) => {
                 out.extend_from_slice(b",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":");
                 crate::json::write_string(name, out);
                 out.extend_from_slice(b"}}");
@@ -191,31 +191,31 @@ impl<'a> Tools<'a> {
 /// Reads `tool_choice`, and whether the model may call at most one tool.
 fn choice(
     from: &Checked<'_>,
-    offered: &[Tool<'_>],
+    offered: &[MessagesTool<'_>],
     left_out: &HashSet<String>,
-) -> Result<(Option<Choice>, bool), Failure> {
+) -> Result<(Option<MessagesToolChoice>, bool), Failure> {
     let Some(field) = from.get("tool_choice") else { return Ok((None, false)) };
-    let object = Object::of("tool_choice", field.value)?;
+    let object = RequestObject::of("tool_choice", field.value)?;
     object.required("type")?;
     let one_call = object.flag("disable_parallel_tool_use")?.is_some_and(|flag| flag.get() == "true");
     let choice = match object.word("type", &["auto", "any", "tool", "none"])?.as_deref() {
-        Some("any") => Choice::Required,
-        Some("none") => Choice::None,
+        Some("any") => MessagesToolChoice::Required,
+        Some("none") => MessagesToolChoice::None,
         Some("tool") => {
             let name = object.required_name("name")?.decoded().into_owned();
             if !offered.iter().any(|tool| tool.name == name.as_str()) {
                 return Err(not_on_offer(&object, &name, left_out.contains(&name)));
             }
-            Choice::Function(name)
+            MessagesToolChoice::Function(name)
         }
-        _ => Choice::Auto,
+        _ => MessagesToolChoice::Auto,
     };
     Ok((Some(choice), one_call))
 }
 
 /// Returns the refusal of a choice that no engine can make. An answer without the tool would pass for one that has used
 /// it.
-fn not_on_offer(choice: &Object<'_>, name: &str, is_left_out: bool) -> Failure {
+fn not_on_offer(choice: &RequestObject<'_>, name: &str, is_left_out: bool) -> Failure {
     let (path, name) = (choice.path("name"), shown(name));
     match is_left_out {
         true => {
@@ -226,7 +226,7 @@ fn not_on_offer(choice: &Object<'_>, name: &str, is_left_out: bool) -> Failure {
     }
 }
 
-impl Tool<'_> {
+impl MessagesTool<'_> {
     fn write(&self, out: &mut BytesMut) {
         out.extend_from_slice(b"{\"type\":\"function\",\"function\":{\"name\":\"");
         self.name.write(out);

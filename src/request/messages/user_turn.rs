@@ -3,8 +3,8 @@
 //! Takes: the blocks of user messages. Gives: a chat message for each result, in the order of the calls, then one for
 //! the rest. Remembers: the turn until it ends. Never: a result without its call.
 
-use super::blocks::{Block, BlockReader, Content, Part, content};
-use super::message::{Message, Role};
+use super::blocks::{Block, BlockContent, BlockPart, BlockReader, content};
+use super::message::{Message, MessageRole};
 use super::refuse;
 use super::tools::ToolChange;
 use crate::json::Raw;
@@ -28,10 +28,10 @@ pub(super) struct UserTurn<'a> {
     is_begun: bool,
     /// Results with the order of their calls.
     results: Vec<(usize, Message<'a>)>,
-    /// Images of results, each behind a label that the text of the result names.
-    pictures: Vec<Part<'a>>,
+    /// Images of results, each after a label that the text of the result names.
+    pictures: Vec<BlockPart<'a>>,
     /// Parts of the user's own message.
-    parts: Vec<Part<'a>>,
+    parts: Vec<BlockPart<'a>>,
 }
 
 impl<'a> UserTurn<'a> {
@@ -44,11 +44,11 @@ impl<'a> UserTurn<'a> {
     ) -> Result<(), Failure> {
         self.is_begun = true;
         let blocks = match content(path, raw)? {
-            Content::Text(text) => {
-                self.parts.push(Part::Text(text));
+            BlockContent::Text(text) => {
+                self.parts.push(BlockPart::Text(text));
                 return Ok(());
             }
-            Content::Blocks(blocks) => blocks,
+            BlockContent::Blocks(blocks) => blocks,
         };
         for block in &blocks {
             if block.kind == "tool_result" {
@@ -67,7 +67,7 @@ impl<'a> UserTurn<'a> {
         let mut messages: Vec<_> = results.into_iter().map(|(_, message)| message).collect();
         let all: Vec<_> = pictures.into_iter().chain(parts).collect();
         if !all.is_empty() || is_begun && messages.is_empty() {
-            messages.push(Message::new(Role::User, all));
+            messages.push(Message::new(MessageRole::User, all));
         }
         messages
     }
@@ -86,19 +86,19 @@ impl<'a> UserTurn<'a> {
         };
         let mut parts = Vec::new();
         if object.flag("is_error")?.is_some_and(|flag| flag.get() == "true") {
-            parts.push(Part::Joined("Error: ".to_owned()));
+            parts.push(BlockPart::Joined("Error: ".to_owned()));
         }
         let raw = object.get("content").map(|raw| content(&object.path("content"), raw)).transpose()?;
         match raw {
             None => {}
-            Some(Content::Text(text)) => parts.push(Part::Text(text)),
-            Some(Content::Blocks(blocks)) => {
+            Some(BlockContent::Text(text)) => parts.push(BlockPart::Text(text)),
+            Some(BlockContent::Blocks(blocks)) => {
                 let line = |block| self.line(block, context);
                 let lines: Vec<_> = blocks.iter().map(line).collect::<Result<_, _>>()?;
-                parts.push(Part::Joined(lines.into_iter().flatten().collect::<Vec<_>>().join("\n")));
+                parts.push(BlockPart::Joined(lines.into_iter().flatten().collect::<Vec<_>>().join("\n")));
             }
         }
-        self.results.push((order, Message::new(Role::Tool(id), parts)));
+        self.results.push((order, Message::new(MessageRole::Tool(id), parts)));
         Ok(())
     }
 
@@ -115,9 +115,9 @@ impl<'a> UserTurn<'a> {
             return Ok(Some(line));
         }
         Ok(match context.blocks.part(block)? {
-            Some(image @ Part::Image(_)) => {
+            Some(image @ BlockPart::Image(_)) => {
                 let label = format!("[image {}]", self.pictures.len() / 2 + 1);
-                self.pictures.extend([Part::Joined(label.clone()), image]);
+                self.pictures.extend([BlockPart::Joined(label.clone()), image]);
                 Some(label)
             }
             Some(part) => Some(part.text().unwrap_or_default().decoded().into_owned()),

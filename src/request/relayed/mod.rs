@@ -250,10 +250,10 @@ mod tests {
     #[test]
     fn half_a_body_is_not_settled_before_the_model_has_passed() {
         let file = form(&[(r#"name="file"; filename="a""#, "audio"), (r#"name="model""#, "whisper")]);
-        for (kind, body, behind) in
+        for (kind, body, after) in
             [("application/json", r#"{"a":[1],"model": "m" }"#, r#""m""#), (FORM, &file, "whisper\r\n--b-1")]
         {
-            let known = body.find(behind).unwrap() + behind.len();
+            let known = body.find(after).unwrap() + after.len();
             for cut in 0..=body.len() {
                 let scan = scan(kind, &body.as_bytes()[..cut], cut).unwrap();
                 assert_eq!(scan.named().is_some(), cut >= known, "{cut} of {body:?}");

@@ -220,22 +220,22 @@ fn name(head: &[u8]) -> Result<String, Failure> {
 /// Parses the parameters of a header value; semicolons within quotes do not separate.
 fn parameters(value: &str) -> Vec<(&str, &str)> {
     let (mut found, mut rest) = (Vec::new(), value);
-    while let Some((_, behind)) = rest.split_once(';') {
-        let Some((key, value)) = behind.split_once('=') else { break };
+    while let Some((_, after)) = rest.split_once(';') {
+        let Some((key, value)) = after.split_once('=') else { break };
         // Skips a parameter without a value before this one.
         let key = key.rsplit(';').next().unwrap_or_default().trim();
         let value = value.trim_start();
         let Some(quoted) = value.strip_prefix('"') else {
             let end = value.find(';').unwrap_or(value.len());
-            let (word, behind) = value.split_at_checked(end).unwrap_or((value, ""));
+            let (word, after) = value.split_at_checked(end).unwrap_or((value, ""));
             found.push((key, word.trim()));
-            rest = behind;
+            rest = after;
             continue;
         };
         let end = end_of_quoted(quoted);
-        let (word, behind) = quoted.split_at_checked(end).unwrap_or((quoted, ""));
+        let (word, after) = quoted.split_at_checked(end).unwrap_or((quoted, ""));
         found.push((key, word));
-        rest = behind;
+        rest = after;
     }
     found
 }

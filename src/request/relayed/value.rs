@@ -13,7 +13,7 @@ const KEY: usize = 256;
 /// Incremental scanner of a JSON object, which buffers only one key or the model's value.
 #[derive(Clone, Debug, Default)]
 pub(super) struct JsonScan {
-    state: JsonState,
+    state: ValueState,
     depth: usize,
     /// True if the next top-level string is a key.
     at_key: bool,
@@ -31,7 +31,7 @@ pub(super) struct JsonScan {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum JsonState {
+enum ValueState {
     /// Before the opening brace.
     #[default]
     Start,
@@ -46,7 +46,7 @@ enum JsonState {
 impl JsonScan {
     /// Returns true once the object has ended.
     pub(super) fn is_over(&self) -> bool {
-        self.state == JsonState::Over
+        self.state == ValueState::Over
     }
 
     /// Scans the next piece; `base` is its offset in the body.
@@ -54,20 +54,20 @@ impl JsonScan {
         let mut at = 0;
         while let Some(byte) = bytes.get(at).copied() {
             match self.state {
-                JsonState::Start => {
+                ValueState::Start => {
                     self.start(byte, base + at);
                     at += 1;
                 }
-                JsonState::Outside => {
+                ValueState::Outside => {
                     self.outside(byte, base + at, rules)?;
                     at += 1;
                 }
-                JsonState::Escape => {
+                ValueState::Escape => {
                     self.keep(&[byte])?;
-                    self.state = JsonState::Text;
+                    self.state = ValueState::Text;
                     at += 1;
                 }
-                JsonState::Text => {
+                ValueState::Text => {
                     let rest = bytes.get(at..).unwrap_or_default();
                     let length = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
                     self.keep(rest.get(..length).unwrap_or_default())?;
@@ -76,13 +76,13 @@ impl JsonScan {
                     self.keep(&[byte])?;
                     at += 1;
                     if byte == b'\\' {
-                        self.state = JsonState::Escape;
+                        self.state = ValueState::Escape;
                     } else {
-                        self.state = JsonState::Outside;
+                        self.state = ValueState::Outside;
                         self.text_ended(base + at, rules)?;
                     }
                 }
-                JsonState::Over => break,
+                ValueState::Over => break,
             }
         }
         Ok(())
@@ -94,10 +94,10 @@ impl JsonScan {
             // Byte-order mark.
             0xef | 0xbb | 0xbf if at < 3 => {}
             b'{' => {
-                (self.state, self.depth, self.at_key, self.is_empty) = (JsonState::Outside, 1, true, true);
+                (self.state, self.depth, self.at_key, self.is_empty) = (ValueState::Outside, 1, true, true);
                 self.opened = Some(at + 1);
             }
-            _ => self.state = JsonState::Over,
+            _ => self.state = ValueState::Over,
         }
     }
 
@@ -114,7 +114,7 @@ impl JsonScan {
         }
         match byte {
             b'"' => {
-                self.state = JsonState::Text;
+                self.state = ValueState::Text;
                 if top && (self.at_key || self.at_model) {
                     if self.token_at.is_some() {
                         return Err(not_text());
@@ -135,7 +135,7 @@ impl JsonScan {
             b'}' | b']' => {
                 self.depth -= 1;
                 if self.depth == 0 {
-                    self.state = JsonState::Over;
+                    self.state = ValueState::Over;
                 }
             }
             b':' if top => self.at_key = false,

@@ -7,7 +7,7 @@ use super::input;
 use super::inputs::{Capabilities, ChatInputs};
 use super::item::Item;
 use super::sealed::Unseal;
-use super::turns::{Turn, drop_oldest, turns};
+use super::turns::{InputTurn, drop_oldest, turns};
 use super::{ResponsesMode, ResponsesRequest};
 use crate::json::{Raw, Text, write_string};
 use crate::request::refusals::invalid;
@@ -126,12 +126,12 @@ impl ResponsesRequest {
     /// Writes the instructions and the leading input messages of the same role as one message; returns the number
     /// of turns in it. Many templates take one such message at the beginning, and others leave out the second one
     /// (engines E.2).
-    fn write_leading(&self, turns: &[Turn<'_>], options: &Options, out: &mut BytesMut) -> usize {
+    fn write_leading(&self, turns: &[InputTurn<'_>], options: &Options, out: &mut BytesMut) -> usize {
         let given = self.instructions().map(|_| match options.instructions_role {
             InstructionsRole::System => "system",
             InstructionsRole::Developer => "developer",
         });
-        let lead = |turn: &Turn<'_>| turn.leading_role(options.developer_role);
+        let lead = |turn: &InputTurn<'_>| turn.leading_role(options.developer_role);
         let Some(role) = given.or_else(|| turns.first().and_then(lead)) else { return 0 };
         let count = turns.iter().take_while(|turn| lead(turn) == Some(role)).count();
         out.extend_from_slice(format!("{{\"role\":\"{role}\",\"content\":\"").as_bytes());
@@ -170,7 +170,7 @@ impl ResponsesRequest {
         &'a self,
         inputs: &ChatInputs<'a>,
         hosted: bool,
-    ) -> Result<Vec<Turn<'a>>, Failure> {
+    ) -> Result<Vec<InputTurn<'a>>, Failure> {
         let unseal: Unseal<'_> = inputs.unseal;
         let items = self.items(inputs)?;
         let turns = turns(items, &self.tools, unseal, hosted);
@@ -242,9 +242,9 @@ impl ResponsesRequest {
 
     /// Writes `cache_salt`, if enabled, so that prompts with different cache keys share no cache in the engine.
     pub(super) fn write_cache_salt(&self, takes: &Capabilities, options: &Options, out: &mut BytesMut) {
-        let wanted = takes.cache_salt && options.prompt_cache_key == PromptCacheKey::CacheSalt;
+        let takes_salt = takes.cache_salt && options.prompt_cache_key == PromptCacheKey::CacheSalt;
         let own = self.passes("cache_salt", options);
-        let Some(key) = self.cache_key.as_deref().filter(|key| wanted && !own && !key.is_empty()) else {
+        let Some(key) = self.cache_key.as_deref().filter(|key| takes_salt && !own && !key.is_empty()) else {
             return;
         };
         out.extend_from_slice(b",\"cache_salt\":");
@@ -268,7 +268,7 @@ mod tests {
 
     const MODEL: &str = "thinking-2507";
 
-    /// Checks that the request's constraints on the answer's text are found, whichever members stand beside them.
+    /// Checks that the request's constraints on the answer's text are found, whichever members are beside them.
     #[test]
     fn the_format_of_the_text_follows_from_the_request() {
         let options = Options { parser: Parser::Auto, ..Options::default() };
@@ -304,9 +304,9 @@ mod tests {
             ),
         ] {
             let body = Bytes::from(format!(r#"{{"model":"{MODEL}","input":"a",{members}}}"#));
-            let asked = ResponsesRequest::read(&body, &options).unwrap();
+            let request = ResponsesRequest::read(&body, &options).unwrap();
             let parsers = EngineParsers { tells_reasoning, leaves_calls: false };
-            let script = asked.script(None, &Capabilities { parsers, ..Capabilities::PLAIN }, &options);
+            let script = request.script(None, &Capabilities { parsers, ..Capabilities::PLAIN }, &options);
             let parsers = EngineParsers { tells_reasoning: hides, leaves_calls: false };
             let expected = TextFormat::of(&options, MODEL, constraints, parsers);
             assert_eq!(format!("{script:?}"), format!("{expected:?}"), "{members}");

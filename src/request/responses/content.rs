@@ -5,8 +5,8 @@
 
 use crate::json::{Raw, Text, write_string};
 use crate::request::check::list;
-use crate::request::media::{Address, Kind, Media};
-use crate::request::object::{Object, alternatives};
+use crate::request::media::{Address, Media, MediaKind};
+use crate::request::object::{RequestObject, alternatives};
 use crate::request::refusals::{invalid, missing, unsupported_parameter};
 use crate::wire::fault::Failure;
 use bytes::{BufMut, BytesMut};
@@ -22,7 +22,7 @@ const OUTPUT: &[&str] = &["input_text", "output_text", "input_image", "input_fil
 
 /// Part of a message or output, borrowed from its request.
 #[derive(Debug)]
-pub(super) enum Part<'a> {
+pub(super) enum ContentPart<'a> {
     Text(Text<'a>),
     Refusal(Text<'a>),
     Image {
@@ -48,14 +48,14 @@ pub(super) enum ContentPlace {
 
 /// Parses the parts of the member `key` of `object`. Fails on an unknown part type or a forbidden media address.
 pub(super) fn parts<'a>(
-    object: &Object<'a>,
+    object: &RequestObject<'a>,
     key: &str,
     place: ContentPlace,
     media: &Media,
-) -> Result<Vec<Part<'a>>, Failure> {
+) -> Result<Vec<ContentPart<'a>>, Failure> {
     let raw = object.required(key)?;
     if let Some(text) = Text::of(raw) {
-        return Ok(vec![Part::Text(text)]);
+        return Ok(vec![ContentPart::Text(text)]);
     }
     let path = object.path(key);
     if !raw.get().starts_with('[') {
@@ -65,25 +65,32 @@ pub(super) fn parts<'a>(
     all.into_iter().enumerate().map(|(at, raw)| part(format!("{path}[{at}]"), raw, place, media)).collect()
 }
 
-fn part<'a>(path: String, raw: Raw<'a>, place: ContentPlace, media: &Media) -> Result<Part<'a>, Failure> {
-    let part = Object::of(path, raw)?;
+fn part<'a>(
+    path: String,
+    raw: Raw<'a>,
+    place: ContentPlace,
+    media: &Media,
+) -> Result<ContentPart<'a>, Failure> {
+    let part = RequestObject::of(path, raw)?;
     let words = if place == ContentPlace::Message { MESSAGE } else { OUTPUT };
     let kind = part.required_text("type")?.decoded();
     match kind.as_ref() {
-        "input_text" | "output_text" => part.required_text("text").map(Part::Text),
+        "input_text" | "output_text" => part.required_text("text").map(ContentPart::Text),
         "input_image" => image(&part, media),
         "input_file" => file(&part, media),
         "input_audio" => audio(&part, media),
-        "refusal" if place == ContentPlace::Message => part.required_text("refusal").map(Part::Refusal),
+        "refusal" if place == ContentPlace::Message => {
+            part.required_text("refusal").map(ContentPart::Refusal)
+        }
         _ => Err(invalid(part.path("type"), &format!("it must be {}", alternatives(words)))),
     }
 }
 
-fn image<'a>(part: &Object<'a>, media: &Media) -> Result<Part<'a>, Failure> {
+fn image<'a>(part: &RequestObject<'a>, media: &Media) -> Result<ContentPart<'a>, Failure> {
     let detail = part.text("detail")?;
     if let Some(url) = part.text("image_url")? {
-        let url = media.judge(url, Kind::Image, || part.path("image_url"))?;
-        return Ok(Part::Image { url, detail });
+        let url = media.judge(url, MediaKind::Image, || part.path("image_url"))?;
+        return Ok(ContentPart::Image { url, detail });
     }
     match part.text("file_id")? {
         Some(_) => Err(unsupported_parameter(part.path("file_id"), "send the image in 'image_url'")),
@@ -93,18 +100,18 @@ fn image<'a>(part: &Object<'a>, media: &Media) -> Result<Part<'a>, Failure> {
 
 /// Parses a file part. Chat engines accept a file's content or its id, and fetch nothing, so a URL alone is
 /// refused.
-fn file<'a>(part: &Object<'a>, media: &Media) -> Result<Part<'a>, Failure> {
+fn file<'a>(part: &RequestObject<'a>, media: &Media) -> Result<ContentPart<'a>, Failure> {
     let mut members = Vec::new();
     for key in ["file_id", "filename", "file_data"] {
         let Some(text) = part.text(key)? else { continue };
         let judged = match key {
-            "file_data" => media.judge_content(text, Kind::File, || part.path(key))?,
+            "file_data" => media.judge_content(text, MediaKind::File, || part.path(key))?,
             _ => Address::Unchanged(text),
         };
         members.push((key, judged));
     }
     if members.iter().any(|(key, _)| *key != "filename") {
-        return Ok(Part::File(members));
+        return Ok(ContentPart::File(members));
     }
     match part.text("file_url")? {
         Some(_) => Err(unsupported_parameter(part.path("file_url"), "send the file in 'file_data'")),
@@ -112,21 +119,21 @@ fn file<'a>(part: &Object<'a>, media: &Media) -> Result<Part<'a>, Failure> {
     }
 }
 
-fn audio<'a>(part: &Object<'a>, media: &Media) -> Result<Part<'a>, Failure> {
+fn audio<'a>(part: &RequestObject<'a>, media: &Media) -> Result<ContentPart<'a>, Failure> {
     part.required("input_audio")?;
     let audio = part.object("input_audio")?.ok_or_else(|| missing(&part.path("input_audio")))?;
     let data = audio.required_text("data")?;
-    let data = media.judge_content(data, Kind::Audio, || audio.path("data"))?;
-    Ok(Part::Audio { data, format: audio.required_text("format")? })
+    let data = media.judge_content(data, MediaKind::Audio, || audio.path("data"))?;
+    Ok(ContentPart::Audio { data, format: audio.required_text("format")? })
 }
 
-impl Part<'_> {
+impl ContentPart<'_> {
     /// Returns the text of a part that the engine can receive as text.
     fn text(&self, refusal_parts: bool) -> Option<Text<'_>> {
         match self {
-            Part::Text(text) => Some(*text),
-            Part::Refusal(text) if !refusal_parts => Some(*text),
-            Part::Generated(text) => Some(Text::plain(text)),
+            ContentPart::Text(text) => Some(*text),
+            ContentPart::Refusal(text) if !refusal_parts => Some(*text),
+            ContentPart::Generated(text) => Some(Text::plain(text)),
             _ => None,
         }
     }
@@ -137,30 +144,30 @@ impl Part<'_> {
             return out.put_u8(b'}');
         }
         match self {
-            Part::Refusal(text) => {
+            ContentPart::Refusal(text) => {
                 member("{\"type\":\"refusal\",\"refusal\"", *text, out);
                 out.put_u8(b'}');
             }
-            Part::Image { url, detail } => {
+            ContentPart::Image { url, detail } => {
                 address("{\"type\":\"image_url\",\"image_url\":{\"url\"", url, out);
                 if let Some(detail) = detail {
                     member(",\"detail\"", *detail, out);
                 }
                 out.extend_from_slice(b"}}");
             }
-            Part::File(members) => {
+            ContentPart::File(members) => {
                 out.extend_from_slice(b"{\"type\":\"file\",\"file\":{");
                 for (at, (key, text)) in members.iter().enumerate() {
                     address(&format!("{}\"{key}\"", if at > 0 { "," } else { "" }), text, out);
                 }
                 out.extend_from_slice(b"}}");
             }
-            Part::Audio { data, format } => {
+            ContentPart::Audio { data, format } => {
                 address("{\"type\":\"input_audio\",\"input_audio\":{\"data\"", data, out);
                 member(",\"format\"", *format, out);
                 out.extend_from_slice(b"}}");
             }
-            Part::Text(_) | Part::Generated(_) => {}
+            ContentPart::Text(_) | ContentPart::Generated(_) => {}
         }
     }
 
@@ -171,50 +178,50 @@ impl Part<'_> {
             return out.put_u8(b'}');
         }
         match self {
-            Part::Image { url, detail } => {
+            ContentPart::Image { url, detail } => {
                 address("{\"type\":\"input_image\",\"image_url\"", url, out);
                 match detail {
                     Some(detail) => member(",\"detail\"", *detail, out),
                     None => out.extend_from_slice(b",\"detail\":\"auto\""),
                 }
             }
-            Part::File(members) => {
+            ContentPart::File(members) => {
                 out.extend_from_slice(b"{\"type\":\"input_file\"");
                 for (key, text) in members {
                     address(&format!(",\"{key}\""), text, out);
                 }
             }
-            Part::Audio { data, format } => {
+            ContentPart::Audio { data, format } => {
                 address("{\"type\":\"input_audio\",\"input_audio\":{\"data\"", data, out);
                 member(",\"format\"", *format, out);
                 out.put_u8(b'}');
             }
-            Part::Text(_) | Part::Generated(_) | Part::Refusal(_) => {}
+            ContentPart::Text(_) | ContentPart::Generated(_) | ContentPart::Refusal(_) => {}
         }
         out.put_u8(b'}');
     }
 }
 
 /// Returns true if all parts are text.
-pub(super) fn is_text(parts: &[Part<'_>]) -> bool {
+pub(super) fn is_text(parts: &[ContentPart<'_>]) -> bool {
     parts.iter().all(|part| part.text(false).is_some())
 }
 
 /// Appends content: one string if all of it is text (many templates accept nothing else), else a list of parts.
-pub(super) fn write(parts: &[Part<'_>], between: &str, refusal_parts: bool, out: &mut BytesMut) {
+pub(super) fn write(parts: &[ContentPart<'_>], between: &str, refusal_parts: bool, out: &mut BytesMut) {
     write_each(parts, between, refusal_parts, |part, out| part.write(refusal_parts, out), out);
 }
 
 /// Appends content like [`write()`], with parts in the form of the Responses API.
-pub(super) fn write_items(parts: &[Part<'_>], between: &str, out: &mut BytesMut) {
+pub(super) fn write_items(parts: &[ContentPart<'_>], between: &str, out: &mut BytesMut) {
     write_each(parts, between, false, |part, out| part.write_item(out), out);
 }
 
 fn write_each(
-    parts: &[Part<'_>],
+    parts: &[ContentPart<'_>],
     between: &str,
     refusal_parts: bool,
-    write: impl Fn(&Part<'_>, &mut BytesMut),
+    write: impl Fn(&ContentPart<'_>, &mut BytesMut),
     out: &mut BytesMut,
 ) {
     let texts: Option<Vec<Text<'_>>> = parts.iter().map(|part| part.text(refusal_parts)).collect();

@@ -8,7 +8,7 @@ use super::item::Item;
 use crate::json::compacted;
 use crate::request::Rules;
 use crate::request::check::Checked;
-use crate::request::object::Object;
+use crate::request::object::RequestObject;
 use crate::request::refusals::{invalid, missing};
 use crate::wire::fault::Failure;
 use std::collections::HashSet;
@@ -76,7 +76,7 @@ fn items(from: &Checked<'_>) -> Result<Vec<NewItem>, Failure> {
     for (at, raw) in from.list("items", MOST)?.unwrap_or_default().into_iter().enumerate() {
         let path = format!("items[{at}]");
         let refers = matches!(input::item(path.clone(), raw, from.rules)?, Item::Reference(_));
-        let item = Object::of(path, raw)?;
+        let item = RequestObject::of(path, raw)?;
         let id = item.text("id")?.map(|id| id.decoded().into_owned()).filter(|id| !id.is_empty());
         if id.as_ref().is_some_and(|id| !seen.insert(id.clone())) {
             return Err(invalid(item.path("id"), "another item has the same"));

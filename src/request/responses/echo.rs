@@ -3,7 +3,7 @@
 use super::shared_value;
 use crate::json::{self, Raw, Text, compacted, write_compact, write_string};
 use crate::request::fields;
-use crate::request::object::Object;
+use crate::request::object::RequestObject;
 use crate::wire::encode::Echo;
 use crate::wire::fault::Failure;
 use bytes::{Bytes, BytesMut};
@@ -57,7 +57,7 @@ pub(super) fn echoed_fields<'a>(
     left_out: &[usize],
 ) -> Vec<(&'static str, Bytes)> {
     let get = |key: &str| get(key).filter(|raw| raw.get() != "null");
-    let object = |key: &str| get(key).and_then(|raw| Object::of(key, raw).ok());
+    let object = |key: &str| get(key).and_then(|raw| RequestObject::of(key, raw).ok());
     let mut said = Vec::new();
     for key in REPEATED {
         said.extend(get(key).map(|raw| (*key, canonical(body, raw))));
@@ -87,7 +87,8 @@ pub(super) fn echoed_fields<'a>(
         said.push(("tools", tools.into()));
     }
     if let Some(raw) = get("conversation") {
-        let id = Object::of("conversation", raw).ok().and_then(|conversation| conversation.compact("id"));
+        let id =
+            RequestObject::of("conversation", raw).ok().and_then(|conversation| conversation.compact("id"));
         let conversation = format!("{{\"id\":{}}}", id.unwrap_or_else(|| compacted(raw)));
         said.push(("conversation", conversation.into()));
     }
@@ -103,7 +104,7 @@ fn decimal(raw: Raw<'_>) -> String {
 
 /// Returns a tool with all members that its type always shows.
 fn tool(raw: Raw<'_>) -> String {
-    let Ok(tool) = Object::of("", raw) else { return compacted(raw) };
+    let Ok(tool) = RequestObject::of("", raw) else { return compacted(raw) };
     let kind = tool.get("type").and_then(Text::of);
     match kind.map(|kind| kind.decoded()).as_deref() {
         Some("function") => filled(
@@ -128,7 +129,7 @@ fn tool(raw: Raw<'_>) -> String {
 }
 
 /// Returns an object of exactly these members, each with its own value or its default.
-fn filled(object: &Object<'_>, members: &[(&str, &str)]) -> String {
+fn filled(object: &RequestObject<'_>, members: &[(&str, &str)]) -> String {
     let known = |key: &str| object.get(key).map_or(0, |raw| raw.get().len());
     let length =
         members.iter().map(|(key, default)| key.len() + 4 + default.len() + known(key)).sum::<usize>();

@@ -3,13 +3,13 @@
 //! Takes: one item's JSON. Gives: an [`Item`], borrowed from it. Remembers: nothing.
 
 use super::content::{self, ContentPlace};
-use super::item::{CallArguments, Item, Role};
+use super::item::{Item, ItemArguments, ItemRole};
 use super::substitutes::substitute;
 use crate::json::{Raw, Text};
 use crate::request::Rules;
 use crate::request::check::list;
 use crate::request::media::Media;
-use crate::request::object::{Object, alternatives};
+use crate::request::object::{RequestObject, alternatives};
 use crate::request::parts;
 use crate::request::refusals::{invalid, missing};
 use crate::wire::event::ToolKind;
@@ -45,7 +45,7 @@ const LONGEST_ID: usize = 512;
 
 /// Parses an item; `path` is its place for error messages. Fails on an unknown type or a missing member.
 pub(super) fn item<'a>(path: String, raw: Raw<'a>, rules: &Rules) -> Result<Item<'a>, Failure> {
-    let item = Object::of(path, raw)?;
+    let item = RequestObject::of(path, raw)?;
     let kind = item.text("type")?.map(|kind| kind.decoded());
     if item.text("id")?.is_some_and(|id| id.decoded().len() > LONGEST_ID || id.decoded().contains('\0')) {
         return Err(invalid(item.path("id"), "it must have at most 512 bytes, and no NUL"));
@@ -84,12 +84,12 @@ pub(super) fn item<'a>(path: String, raw: Raw<'a>, rules: &Rules) -> Result<Item
     }
 }
 
-fn message<'a>(item: &Object<'a>, media: &Media) -> Result<Item<'a>, Failure> {
+fn message<'a>(item: &RequestObject<'a>, media: &Media) -> Result<Item<'a>, Failure> {
     let role = match item.required_text("role")?.decoded().as_ref() {
-        "system" => Role::System,
-        "developer" => Role::Developer,
-        "user" => Role::User,
-        "assistant" => Role::Assistant,
+        "system" => ItemRole::System,
+        "developer" => ItemRole::Developer,
+        "user" => ItemRole::User,
+        "assistant" => ItemRole::Assistant,
         _ => {
             let must = format!("it must be {}", alternatives(&["system", "developer", "user", "assistant"]));
             return Err(invalid(item.path("role"), &must));
@@ -98,7 +98,7 @@ fn message<'a>(item: &Object<'a>, media: &Media) -> Result<Item<'a>, Failure> {
     Ok(Item::Message { role, parts: content::parts(item, "content", ContentPlace::Message, media)? })
 }
 
-fn reasoning<'a>(item: &Object<'a>) -> Result<Item<'a>, Failure> {
+fn reasoning<'a>(item: &RequestObject<'a>) -> Result<Item<'a>, Failure> {
     Ok(Item::Reasoning {
         content: texts(item, "content", &["reasoning_text", "text"])?,
         sealed: item.text("encrypted_content")?,
@@ -107,24 +107,24 @@ fn reasoning<'a>(item: &Object<'a>) -> Result<Item<'a>, Failure> {
 }
 
 /// Returns the texts of a list of parts that must all be text.
-fn texts<'a>(item: &Object<'a>, key: &str, kinds: &[&str]) -> Result<Vec<Text<'a>>, Failure> {
+fn texts<'a>(item: &RequestObject<'a>, key: &str, kinds: &[&str]) -> Result<Vec<Text<'a>>, Failure> {
     let Some(raw) = item.get(key) else { return Ok(Vec::new()) };
     let path = item.path(key);
     let mut texts = Vec::new();
     for (at, raw) in list(&path, raw, 10_000)?.into_iter().enumerate() {
-        let part = Object::of(format!("{path}[{at}]"), raw)?;
+        let part = RequestObject::of(format!("{path}[{at}]"), raw)?;
         part.word("type", kinds)?.ok_or_else(|| missing(&part.path("type")))?;
         texts.push(part.required_text("text")?);
     }
     Ok(texts)
 }
 
-fn call<'a>(item: &Object<'a>, key: &str, kind: ToolKind) -> Result<Item<'a>, Failure> {
+fn call<'a>(item: &RequestObject<'a>, key: &str, kind: ToolKind) -> Result<Item<'a>, Failure> {
     Ok(Item::Call {
         id: item.required_name("call_id")?,
         namespace: item.text("namespace")?.filter(|namespace| !namespace.is_empty()),
         name: item.required_name("name")?,
-        arguments: CallArguments::Text(item.required_text(key)?, kind),
+        arguments: ItemArguments::Text(item.required_text(key)?, kind),
     })
 }
 

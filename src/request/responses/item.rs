@@ -1,8 +1,8 @@
 //! Items of the input and of stored answers, as they are read (wire-format 4.3).
 
-use super::content::Part;
+use super::content::ContentPart;
 use crate::json::{Raw, Text};
-use crate::request::object::Object;
+use crate::request::object::RequestObject;
 use crate::wire::event::ToolKind;
 use std::borrow::Cow;
 
@@ -10,8 +10,8 @@ use std::borrow::Cow;
 #[derive(Debug)]
 pub(super) enum Item<'a> {
     Message {
-        role: Role,
-        parts: Vec<Part<'a>>,
+        role: ItemRole,
+        parts: Vec<ContentPart<'a>>,
     },
     Reasoning {
         content: Vec<Text<'a>>,
@@ -22,20 +22,20 @@ pub(super) enum Item<'a> {
         id: Text<'a>,
         namespace: Option<Text<'a>>,
         name: Text<'a>,
-        arguments: CallArguments<'a>,
+        arguments: ItemArguments<'a>,
     },
     Output {
         call: Text<'a>,
-        parts: Vec<Part<'a>>,
+        parts: Vec<ContentPart<'a>>,
     },
     Compaction(Text<'a>),
     Reference(Text<'a>),
     /// Tools that the model may call from here on.
-    Tools(Vec<Object<'a>>),
+    Tools(Vec<RequestObject<'a>>),
     /// Tools that a search has found, with the id of its call. The model may call them from here on.
     FoundTools {
         call: Option<Text<'a>>,
-        tools: Vec<Object<'a>>,
+        tools: Vec<RequestObject<'a>>,
     },
     /// Item of a tool that the API itself names.
     Hosted {
@@ -49,7 +49,7 @@ pub(super) enum Item<'a> {
 
 impl<'a> Item<'a> {
     /// Returns the tools that the item introduces; `None` if it is not of such a type.
-    pub(super) fn introduced(self) -> Option<Vec<Object<'a>>> {
+    pub(super) fn introduced(self) -> Option<Vec<RequestObject<'a>>> {
         match self {
             Self::Tools(tools) | Self::FoundTools { tools, .. } => Some(tools),
             Self::Hosted { substitute: Some(item), .. } => item.introduced(),
@@ -60,7 +60,7 @@ impl<'a> Item<'a> {
 
 /// Arguments of a call in the input.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum CallArguments<'a> {
+pub(super) enum ItemArguments<'a> {
     /// Text, of a function or of a custom tool.
     Text(Text<'a>, ToolKind),
     /// JSON object.
@@ -69,7 +69,7 @@ pub(super) enum CallArguments<'a> {
 
 /// Author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum ItemRole {
     System,
     Developer,
     User,

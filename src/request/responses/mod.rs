@@ -23,12 +23,12 @@ mod turns;
 pub use echo::echo;
 pub use inputs::{Capabilities, ChatInputs, NativeCapabilities, PriorityOrder};
 pub use sealed::UnreadableReasoning;
-pub use tools::{CalledTool, Tools};
+pub use tools::{CalledTool, ResponsesTools};
 pub(crate) use turns::arguments;
 
 use super::check::Checked;
 use super::fields::Field;
-use super::object::Object;
+use super::object::RequestObject;
 use super::refusals::{self, invalid, missing, unsupported_parameter};
 use super::{ChatRequest, Rules};
 use crate::json::{Raw, Text, compacted};
@@ -129,7 +129,7 @@ pub struct ResponsesRequest {
     /// Maximum number of output tokens.
     pub limit: Option<u64>,
     /// Tools on offer, with the mapping between the engine's tool names and the client's.
-    pub tools: Tools,
+    pub tools: ResponsesTools,
     /// Parts of the request that the engine does not get, reported to the client: `tools[3].web_search`,
     /// `input[2].web_search_call`.
     pub dropped: Vec<String>,
@@ -233,7 +233,7 @@ impl ResponsesRequest {
         let streaming = from.streaming()?;
         let settings = settings::read(&from)?;
         let Items { input, references, dropped, tools } = items(&from, body, complete)?;
-        let tools = Tools::read(&from, &tools, options.unsupported_tools, way)?;
+        let tools = ResponsesTools::read(&from, &tools, options.unsupported_tools, way)?;
         let ignored = ["context_management", "moderation"].into_iter().filter(|key| from.get(key).is_some());
         let conversation = settings::conversation(&from)?;
         let previous_response_id = from.string("previous_response_id")?;
@@ -375,7 +375,7 @@ impl ResponsesRequest {
 
     /// Returns the request in the form of a chat request, reduced to the settings that affect how the answer is
     /// read.
-    pub fn ask(&self) -> ChatRequest {
+    pub fn as_chat(&self) -> ChatRequest {
         ChatRequest {
             include_usage: true,
             include_obfuscation: self.include_obfuscation,
@@ -484,7 +484,7 @@ struct Items<'a> {
     /// Items that a chat engine is not sent.
     dropped: Vec<String>,
     /// Tools introduced by items.
-    tools: Vec<Object<'a>>,
+    tools: Vec<RequestObject<'a>>,
 }
 
 fn items<'a>(from: &'a Checked<'_>, body: &Bytes, complete: bool) -> Result<Items<'a>, Failure> {
@@ -556,10 +556,10 @@ mod tests {
     #[test]
     fn without_a_store_the_answer_says_that_nothing_is_stored() {
         for members in [r#""user":"u","store":true"#, r#""user":"u","store":false"#, r#""user":"u""#] {
-            let mut asked = read(members, RequestUnknown::Pass).unwrap();
-            asked.disable_store().unwrap();
-            assert!(!asked.store, "{members}");
-            let mut echoed: Vec<_> = asked.echoed.iter().map(|(key, json)| (*key, json.as_ref())).collect();
+            let mut request = read(members, RequestUnknown::Pass).unwrap();
+            request.disable_store().unwrap();
+            assert!(!request.store, "{members}");
+            let mut echoed: Vec<_> = request.echoed.iter().map(|(key, json)| (*key, json.as_ref())).collect();
             echoed.sort_unstable();
             assert_eq!(echoed, [("store", &b"false"[..]), ("user", b"\"u\"")], "{members}");
         }
@@ -576,9 +576,9 @@ mod tests {
             (r#""reasoning":{"summary":"auto"}"#, [(Content, Both), (Summary, Summary), (Both, Both)]),
             (r#""reasoning":{"effort":"low"}"#, [(Content, Content), (Summary, Summary), (Both, Both)]),
         ] {
-            let asked = read(members, RequestUnknown::Pass).unwrap();
+            let request = read(members, RequestUnknown::Pass).unwrap();
             for (option, place) in places {
-                assert_eq!(asked.reasoning_place(option), place, "{members}");
+                assert_eq!(request.reasoning_place(option), place, "{members}");
             }
         }
     }

@@ -8,7 +8,7 @@ use super::content::{self, ContentPlace};
 use crate::json::{self, Members, Raw, Text, compacted, write_string};
 use crate::request::Rules;
 use crate::request::check::Checked;
-use crate::request::object::Object;
+use crate::request::object::RequestObject;
 use crate::request::refusals::{invalid, missing};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -64,7 +64,7 @@ impl Outputs {
         let Some(list) = from.list("tool_outputs", MOST)? else {
             let whole = Raw::of(from.text.trim()).ok_or(Fault::InvalidJson)?;
             from.required("tool_call_id", true)?;
-            return Ok(Self { all: vec![output(&Object::of("", whole)?, rules)?], stream });
+            return Ok(Self { all: vec![output(&RequestObject::of("", whole)?, rules)?], stream });
         };
         if let Some(other) = ["tool_call_id", "output"].into_iter().find(|key| from.get(key).is_some()) {
             return Err(invalid(other, "it excludes tool_outputs; send one of the two"));
@@ -73,12 +73,12 @@ impl Outputs {
             return Err(missing("tool_outputs[0]"));
         }
         let all = list.into_iter().enumerate();
-        let all = all.map(|(at, raw)| output(&Object::of(format!("tool_outputs[{at}]"), raw)?, rules));
+        let all = all.map(|(at, raw)| output(&RequestObject::of(format!("tool_outputs[{at}]"), raw)?, rules));
         Ok(Self { all: all.collect::<Result<_, _>>()?, stream })
     }
 }
 
-fn output(from: &Object<'_>, rules: &Rules) -> Result<Output, Failure> {
+fn output(from: &RequestObject<'_>, rules: &Rules) -> Result<Output, Failure> {
     let rooted = |failure: Failure| match failure.param.as_deref().and_then(|param| param.strip_prefix('.')) {
         Some(param) => {
             let (message, param) = (failure.message.replacen("'.", "'", 1), param.to_owned());

@@ -4,7 +4,7 @@
 use super::Include;
 use crate::json::{Text, compacted};
 use crate::request::check::{Checked, SAMPLING};
-use crate::request::object::{Object, alternatives};
+use crate::request::object::{RequestObject, alternatives};
 use crate::request::refusals::{invalid, missing};
 use crate::wire::fault::Failure;
 
@@ -22,7 +22,7 @@ pub(super) const INCLUDE: &[&str] = &[
 
 /// Settings parsed from the request, with the chat members that they translate to.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct ResponsesSettings {
     pub(super) include: Include,
     /// Values of `include` that only an engine can provide.
     pub(super) include_of_engine: Vec<&'static str>,
@@ -34,7 +34,7 @@ pub(super) struct Settings {
     pub(super) members: Vec<(&'static str, String)>,
 }
 
-pub(super) fn read(from: &Checked<'_>) -> Result<Settings, Failure> {
+pub(super) fn read(from: &Checked<'_>) -> Result<ResponsesSettings, Failure> {
     let (include, include_of_engine) = include(from)?;
     let mut members = Vec::new();
     sampling(from, include, &mut members)?;
@@ -52,7 +52,7 @@ pub(super) fn read(from: &Checked<'_>) -> Result<Settings, Failure> {
     let verbosity = text(from, &mut members)?;
     let mut summary = false;
     if let Some(field) = from.get("reasoning") {
-        let reasoning = Object::of("reasoning", field.value)?;
+        let reasoning = RequestObject::of("reasoning", field.value)?;
         let word = reasoning.text("summary")?.map(|word| word.decoded());
         summary = matches!(word.as_deref(), Some("auto" | "concise" | "detailed"));
         if let Some(effort) = reasoning.text("effort")?.and_then(|_| reasoning.compact("effort")) {
@@ -63,7 +63,7 @@ pub(super) fn read(from: &Checked<'_>) -> Result<Settings, Failure> {
     from.string("safety_identifier")?;
     let user = from.get("user").or_else(|| from.get("safety_identifier"));
     members.extend(user.map(|field| ("user", compacted(field.value))));
-    Ok(Settings { include, include_of_engine, truncation_auto, verbosity, summary, members })
+    Ok(ResponsesSettings { include, include_of_engine, truncation_auto, verbosity, summary, members })
 }
 
 /// Checks the numeric parameters, and adds those the client set to `members` as written.
@@ -103,7 +103,7 @@ fn include(from: &Checked<'_>) -> Result<(Include, Vec<&'static str>), Failure> 
 /// Parses `text`: adds the format to `members` as `response_format`, and returns the verbosity.
 fn text(from: &Checked<'_>, members: &mut Vec<(&'static str, String)>) -> Result<Option<String>, Failure> {
     let Some(field) = from.get("text") else { return Ok(None) };
-    let text = Object::of("text", field.value)?;
+    let text = RequestObject::of("text", field.value)?;
     if let Some(format) = text.object("format")? {
         match format.word("type", &["text", "json_object", "json_schema"])?.as_deref() {
             Some("json_object") => members.push(("response_format", r#"{"type":"json_object"}"#.to_owned())),
@@ -117,7 +117,7 @@ fn text(from: &Checked<'_>, members: &mut Vec<(&'static str, String)>) -> Result
 }
 
 /// Returns `response_format` for a JSON schema, which stays byte for byte. Fails without a name or a schema.
-fn schema(format: &Object<'_>) -> Result<String, Failure> {
+fn schema(format: &RequestObject<'_>) -> Result<String, Failure> {
     format.required_name("name")?;
     format.required("schema")?;
     format.text("description")?;
@@ -142,7 +142,7 @@ pub(super) fn conversation(from: &Checked<'_>) -> Result<Option<String>, Failure
         Some(id) if id.is_empty() => return Err(invalid("conversation", "it must not be empty")),
         Some(id) => id,
         None if field.value.get().starts_with('{') => {
-            Object::of("conversation", field.value)?.required_name("id")?
+            RequestObject::of("conversation", field.value)?.required_name("id")?
         }
         None => return Err(invalid("conversation", "it must be a string or an object with an id")),
     };

@@ -3,18 +3,18 @@
 //!
 //! Takes: one item's JSON. Gives: the call or the output that an engine gets instead. Remembers: nothing.
 
-use super::content::Part;
-use super::item::{CallArguments, Item};
+use super::content::ContentPart;
+use super::item::{Item, ItemArguments};
 use super::tools::TOOL_SEARCH;
 use crate::json::{Text, compacted};
 use crate::request::Rules;
-use crate::request::object::Object;
+use crate::request::object::RequestObject;
 use crate::wire::fault::Failure;
 
 /// Returns the call or the output that replaces an item; `None` if its type has none, or if the item lacks a member
 /// that a call or an output needs. Fails on a member of the wrong type.
 pub(super) fn substitute<'a>(
-    item: &Object<'a>,
+    item: &RequestObject<'a>,
     kind: &str,
     rules: &Rules,
 ) -> Result<Option<Item<'a>>, Failure> {
@@ -47,26 +47,26 @@ pub(super) fn substitute<'a>(
 }
 
 /// Returns true unless the service has run the search, whose tool no engine here is offered as a function.
-fn is_clients(item: &Object<'_>) -> Result<bool, Failure> {
+fn is_clients(item: &RequestObject<'_>) -> Result<bool, Failure> {
     Ok(item.text("execution")?.is_none_or(|by| by == "client"))
 }
 
 /// Returns the call of a function with the object under `key` as its arguments.
-fn call<'a>(item: &Object<'a>, name: &'static str, key: &str) -> Result<Option<Item<'a>>, Failure> {
+fn call<'a>(item: &RequestObject<'a>, name: &'static str, key: &str) -> Result<Option<Item<'a>>, Failure> {
     let arguments = item.get(key).filter(|value| value.get().starts_with('{'));
     let call = |(id, arguments)| Item::Call {
         id,
         namespace: None,
         name: Text::plain(name),
-        arguments: CallArguments::Object(arguments),
+        arguments: ItemArguments::Object(arguments),
     };
     Ok(id(item, "call_id")?.zip(arguments).map(call))
 }
 
 fn output<'a>(call: Option<Text<'a>>, told: Option<String>) -> Option<Item<'a>> {
-    call.zip(told).map(|(call, told)| Item::Output { call, parts: vec![Part::Generated(told)] })
+    call.zip(told).map(|(call, told)| Item::Output { call, parts: vec![ContentPart::Generated(told)] })
 }
 
-fn id<'a>(item: &Object<'a>, key: &str) -> Result<Option<Text<'a>>, Failure> {
+fn id<'a>(item: &RequestObject<'a>, key: &str) -> Result<Option<Text<'a>>, Failure> {
     Ok(item.text(key)?.filter(|id| !id.is_empty()))
 }

@@ -23,27 +23,27 @@ const KNOWN: &[&str] = &[
     "service_tier",
 ];
 
-/// Builds the body of the request for the summary; `asked` is the parsed form of `body`, `instructions` the prompt
+/// Builds the body of the request for the summary; `request` is the parsed form of `body`, `instructions` the prompt
 /// that asks for a summary.
 ///
 /// # Errors
 /// Fails on a parameter that the compaction request does not have, and if there is no conversation to summarise.
-pub fn request(body: &Bytes, asked: &ResponsesRequest, instructions: &str) -> Result<Bytes, Failure> {
+pub fn request(body: &Bytes, request: &ResponsesRequest, instructions: &str) -> Result<Bytes, Failure> {
     let rules = Rules::ANSWERED;
     let from = Checked::of(body, KNOWN, &rules)?;
     from.only_known()?;
-    if asked.input().next().is_none() && asked.previous_response_id.is_none() {
+    if request.input().next().is_none() && request.previous_response_id.is_none() {
         return Err(invalid("input", "there is no conversation in it"));
     }
     let mut out = BytesMut::from(&b"{\"model\":"[..]);
-    write_string(&asked.model, &mut out);
+    write_string(&request.model, &mut out);
     for key in ["instructions", "previous_response_id"] {
         if let Some(field) = from.get(key) {
             out.extend_from_slice(format!(",\"{key}\":{}", compacted(field.value)).as_bytes());
         }
     }
     out.extend_from_slice(b",\"input\":[");
-    for item in asked.input() {
+    for item in request.input() {
         out.extend_from_slice(item.as_bytes());
         out.extend_from_slice(b",");
     }

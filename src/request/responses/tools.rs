@@ -7,7 +7,7 @@
 use super::ResponsesMode;
 use crate::json::{Raw, Text, compacted, write_string};
 use crate::request::check::Checked;
-use crate::request::object::Object;
+use crate::request::object::RequestObject;
 use crate::request::parts;
 use crate::request::refusals::{invalid, unsupported_value};
 use crate::wire::event::ToolKind;
@@ -27,7 +27,7 @@ const DIGITS: usize = 8;
 /// Tools of a request. Namespaced and custom tools become plain functions for the engine, and its calls are mapped
 /// back.
 #[derive(Clone, Debug, Default)]
-pub struct Tools {
+pub struct ResponsesTools {
     /// Maximum number of tools.
     most: usize,
     offers: Vec<OfferedFunction>,
@@ -36,7 +36,7 @@ pub struct Tools {
     /// Index of the first offer for each namespace and name.
     by_name: HashMap<(Option<String>, String), usize>,
     hosted: Vec<Hosted>,
-    choice: Choice,
+    choice: ResponsesToolChoice,
 }
 
 /// Client's tool behind a call of the engine.
@@ -74,7 +74,7 @@ struct Hosted {
 
 /// Value of `tool_choice`, resolved to the tools that it names.
 #[derive(Clone, Debug, Default)]
-enum Choice {
+enum ResponsesToolChoice {
     #[default]
     Unset,
     Word(String),
@@ -93,13 +93,13 @@ struct Allowed {
     hosted: HashSet<usize>,
 }
 
-impl Tools {
+impl ResponsesTools {
     /// Parses `tools` and `tool_choice`. `more` are tools introduced by input items. Only an engine with its own
     /// Responses API (`way`) is offered hosted tools. Fails on an invalid tool, a conflict of names or an
     /// unsupported tool, if the policy refuses those.
     pub(super) fn read(
         from: &Checked<'_>,
-        more: &[Object<'_>],
+        more: &[RequestObject<'_>],
         policy: UnsupportedTools,
         way: ResponsesMode,
     ) -> Result<Self, Failure> {
@@ -107,7 +107,7 @@ impl Tools {
         let mut tools = Self { most, ..Self::default() };
         let all = from.limited("tools", most, "max_tools")?.unwrap_or_default();
         for (at, raw) in all.into_iter().enumerate() {
-            let tool = Object::of(format!("tools[{at}]"), raw)?;
+            let tool = RequestObject::of(format!("tools[{at}]"), raw)?;
             tools.add(&tool, Some(at))?;
             let last = tools.hosted.last_mut().filter(|last| last.place == Some(at));
             if let Some(last) = last.filter(|_| way == ResponsesMode::Native) {
@@ -131,7 +131,7 @@ impl Tools {
     }
 
     /// Adds tools introduced earlier in the conversation that this request does not offer itself.
-    pub(super) fn recall(&mut self, earlier: &[Object<'_>]) -> Result<(), Failure> {
+    pub(super) fn recall(&mut self, earlier: &[RequestObject<'_>]) -> Result<(), Failure> {
         let hosted = self.hosted.len();
         self.introduce(earlier, |other, offer| {
             (&other.namespace, &other.name) == (&offer.namespace, &offer.name)
@@ -143,7 +143,7 @@ impl Tools {
     /// Adds tools that items introduce, each once: `same` compares one with a tool that is there already.
     fn introduce(
         &mut self,
-        tools: &[Object<'_>],
+        tools: &[RequestObject<'_>],
         same: impl Fn(&CalledTool, &CalledTool) -> bool,
     ) -> Result<(), Failure> {
         let known = self.offers.len();
@@ -156,14 +156,14 @@ impl Tools {
         Ok(())
     }
 
-    fn add(&mut self, tool: &Object<'_>, place: Option<usize>) -> Result<(), Failure> {
+    fn add(&mut self, tool: &RequestObject<'_>, place: Option<usize>) -> Result<(), Failure> {
         match tool.required_text("type")?.decoded().as_ref() {
             "namespace" => self.namespace(tool),
             kind => self.tool(tool, kind, None, place),
         }
     }
 
-    fn namespace(&mut self, tool: &Object<'_>) -> Result<(), Failure> {
+    fn namespace(&mut self, tool: &RequestObject<'_>) -> Result<(), Failure> {
         let name = tool.required_name("name")?.decoded().into_owned();
         tool.required("tools")?;
         for inner in tool.objects("tools", self.most)? {
@@ -175,7 +175,7 @@ impl Tools {
 
     fn tool(
         &mut self,
-        tool: &Object<'_>,
+        tool: &RequestObject<'_>,
         kind: &str,
         namespace: Option<&str>,
         place: Option<usize>,
@@ -248,25 +248,25 @@ impl Tools {
         Ok(())
     }
 
-    fn choose(&self, from: &Checked<'_>) -> Result<Choice, Failure> {
-        let Some(field) = from.get("tool_choice") else { return Ok(Choice::Unset) };
+    fn choose(&self, from: &Checked<'_>) -> Result<ResponsesToolChoice, Failure> {
+        let Some(field) = from.get("tool_choice") else { return Ok(ResponsesToolChoice::Unset) };
         if let Some(word) = Text::of(field.value) {
             return match word.decoded().as_ref() {
-                "required" => self.required().map(|()| Choice::Word("required".to_owned())),
-                word @ ("none" | "auto") => Ok(Choice::Word(word.to_owned())),
+                "required" => self.required().map(|()| ResponsesToolChoice::Word("required".to_owned())),
+                word @ ("none" | "auto") => Ok(ResponsesToolChoice::Word(word.to_owned())),
                 _ => Err(invalid("tool_choice", "it must be none, auto, required or an object")),
             };
         }
-        let choice = Object::of("tool_choice", field.value)?;
+        let choice = RequestObject::of("tool_choice", field.value)?;
         if choice.required_text("type")? == "allowed_tools" {
             return self.allowed(&choice);
         }
         match self.chosen(&choice)? {
             ChosenTool::Offers(all) => {
-                all.first().copied().map(Choice::One).ok_or_else(|| unknown(&choice, ""))
+                all.first().copied().map(ResponsesToolChoice::One).ok_or_else(|| unknown(&choice, ""))
             }
             ChosenTool::Hosted(_, hosted) if hosted.offered.is_none() => Err(hosted.refused()),
-            ChosenTool::Hosted(..) => Ok(Choice::Hosted(compacted(field.value))),
+            ChosenTool::Hosted(..) => Ok(ResponsesToolChoice::Hosted(compacted(field.value))),
         }
     }
 
@@ -280,7 +280,7 @@ impl Tools {
         }
     }
 
-    fn allowed(&self, choice: &Object<'_>) -> Result<Choice, Failure> {
+    fn allowed(&self, choice: &RequestObject<'_>) -> Result<ResponsesToolChoice, Failure> {
         let mode = choice.word("mode", &["auto", "required"])?;
         let mode = mode
             .map_or_else(|| choice.required("mode").map(|_| String::new()), |mode| Ok(mode.into_owned()))?;
@@ -297,14 +297,14 @@ impl Tools {
         match missed {
             Some(left) if none && mode == "required" => Err(left.refused()),
             None if none => Err(invalid("tool_choice.tools", "it must not be empty")),
-            _ => Ok(Choice::Only(allowed, mode)),
+            _ => Ok(ResponsesToolChoice::Only(allowed, mode)),
         }
     }
 
     /// Returns the tools that an object of `tool_choice` names. Fails if there are none.
-    fn chosen(&self, choice: &Object<'_>) -> Result<ChosenTool<'_>, Failure> {
+    fn chosen(&self, choice: &RequestObject<'_>) -> Result<ChosenTool<'_>, Failure> {
         let kind = choice.required_text("type")?.decoded();
-        let wanted = match kind.as_ref() {
+        let expected = match kind.as_ref() {
             "function" => ToolKind::Function,
             "custom" => ToolKind::Custom,
             "namespace" => {
@@ -332,7 +332,7 @@ impl Tools {
         let name = choice.required_name("name")?.decoded().into_owned();
         let namespace = choice.text("namespace")?.map(|namespace| namespace.decoded().into_owned());
         let found = self.by_name.get(&(namespace, name.clone())).or_else(|| self.by_wire.get(&name));
-        let fits = |at: &&usize| self.offers.get(**at).is_some_and(|offer| offer.tool.kind == wanted);
+        let fits = |at: &&usize| self.offers.get(**at).is_some_and(|offer| offer.tool.kind == expected);
         match found.filter(fits) {
             Some(at) => Ok(ChosenTool::Offers(vec![*at])),
             None => Err(unknown(choice, &name)),
@@ -353,13 +353,13 @@ impl Hosted {
     }
 }
 
-fn unknown(choice: &Object<'_>, name: &str) -> Failure {
+fn unknown(choice: &RequestObject<'_>, name: &str) -> Failure {
     let name: String = name.chars().take(LONGEST).collect();
     let message = format!("Tool choice '{name}' not found in 'tools' parameter.");
     Failure::from(Fault::InvalidRequest).with_message(message).with_param(choice.here())
 }
 
-impl Tools {
+impl ResponsesTools {
     /// Returns the tool behind a name on the wire; an unknown name is a function of that name.
     pub fn called(&self, wire_name: &str) -> CalledTool {
         let offer = self.by_wire.get(wire_name).and_then(|at| self.offers.get(*at));
@@ -375,7 +375,7 @@ impl Tools {
     /// Returns the wire name of the one function that the engine must call.
     pub fn forced(&self) -> Option<&str> {
         match &self.choice {
-            Choice::One(at) => self.offers.get(*at).map(|offer| offer.wire_name.as_str()),
+            ResponsesToolChoice::One(at) => self.offers.get(*at).map(|offer| offer.wire_name.as_str()),
             _ => None,
         }
     }
@@ -391,8 +391,8 @@ impl Tools {
     }
 
     /// Returns what the model reads as the output of a search that found these tools: their names on the wire.
-    pub(super) fn found(&self, tools: &[Object<'_>]) -> String {
-        let text = |tool: &Object<'_>, key: &str| {
+    pub(super) fn found(&self, tools: &[RequestObject<'_>]) -> String {
+        let text = |tool: &RequestObject<'_>, key: &str| {
             tool.text(key).ok().flatten().map(|text| text.decoded().into_owned())
         };
         let mut names = Vec::new();
@@ -430,7 +430,7 @@ impl Tools {
     /// Returns the callable functions as the `tools` list of a chat request; empty if there are none.
     pub(super) fn offered_tools(&self) -> String {
         let mut out = BytesMut::with_capacity(self.length());
-        let none = matches!(&self.choice, Choice::Word(word) if word == "none");
+        let none = matches!(&self.choice, ResponsesToolChoice::Word(word) if word == "none");
         for offer in self.offered().filter(|_| !none) {
             out.extend_from_slice(if out.is_empty() { b"[" } else { b"," });
             out.extend_from_slice(b"{\"type\":\"function\",\"function\":{\"name\":");
@@ -453,9 +453,9 @@ impl Tools {
     /// Returns true if the model must call a tool.
     pub(super) fn must_call(&self) -> bool {
         match &self.choice {
-            Choice::Word(word) | Choice::Only(_, word) => word == "required",
-            Choice::One(_) => true,
-            Choice::Unset | Choice::Hosted(_) => false,
+            ResponsesToolChoice::Word(word) | ResponsesToolChoice::Only(_, word) => word == "required",
+            ResponsesToolChoice::One(_) => true,
+            ResponsesToolChoice::Unset | ResponsesToolChoice::Hosted(_) => false,
         }
     }
 
@@ -485,19 +485,19 @@ impl Tools {
         }
         out.put_u8(b']');
         match &self.choice {
-            Choice::Unset => {}
-            Choice::Word(word) | Choice::Only(_, word) => {
+            ResponsesToolChoice::Unset => {}
+            ResponsesToolChoice::Word(word) | ResponsesToolChoice::Only(_, word) => {
                 out.extend_from_slice(b",\"tool_choice\":");
                 write_string(word, out);
             }
-            Choice::One(at) => {
+            ResponsesToolChoice::One(at) => {
                 let wire = self.offers.get(*at).map_or("", |offer| offer.wire_name.as_str());
                 out.extend_from_slice(b",\"tool_choice\":");
                 out.extend_from_slice(before);
                 write_string(wire, out);
                 out.extend_from_slice(after);
             }
-            Choice::Hosted(choice) => {
+            ResponsesToolChoice::Hosted(choice) => {
                 out.extend_from_slice(b",\"tool_choice\":");
                 out.extend_from_slice(choice.as_bytes());
             }
@@ -520,14 +520,14 @@ impl Tools {
 
     fn allowed_only(&self) -> Option<&Allowed> {
         match &self.choice {
-            Choice::Only(allowed, _) => Some(allowed),
+            ResponsesToolChoice::Only(allowed, _) => Some(allowed),
             _ => None,
         }
     }
 }
 
 /// Returns the members after a function's name. The schema stays byte for byte.
-fn function(tool: &Object<'_>) -> Result<String, Failure> {
+fn function(tool: &RequestObject<'_>) -> Result<String, Failure> {
     let known = |key: &str| tool.get(key).map_or(0, |raw| raw.get().len() + key.len() + 8);
     let mut rest = BytesMut::with_capacity(known("description") + known("parameters") + known("strict"));
     describe(tool, &mut rest)?;
@@ -542,7 +542,7 @@ fn function(tool: &Object<'_>) -> Result<String, Failure> {
 
 /// Returns the members after a custom tool's name: one string parameter, described by the tool's grammar if it has
 /// one.
-fn custom(tool: &Object<'_>) -> Result<String, Failure> {
+fn custom(tool: &RequestObject<'_>) -> Result<String, Failure> {
     let mut rest = BytesMut::new();
     describe(tool, &mut rest)?;
     rest.extend_from_slice(br#","parameters":{"type":"object","properties":{"input":{"type":"string""#);
@@ -561,7 +561,7 @@ fn custom(tool: &Object<'_>) -> Result<String, Failure> {
     Ok(String::from_utf8(rest.into()).unwrap_or_default())
 }
 
-fn describe(tool: &Object<'_>, out: &mut BytesMut) -> Result<(), Failure> {
+fn describe(tool: &RequestObject<'_>, out: &mut BytesMut) -> Result<(), Failure> {
     if let Some(description) = tool.text("description")? {
         out.reserve(description.length() + 64);
         out.extend_from_slice(b",\"description\":\"");
@@ -610,7 +610,7 @@ mod tests {
         );
     }
 
-    fn tools(members: &str, way: ResponsesMode) -> Tools {
+    fn tools(members: &str, way: ResponsesMode) -> ResponsesTools {
         let body = Bytes::from(format!(r#"{{"input":"a",{members}}}"#));
         let rules = Arc::new(Rules::ANSWERED);
         ResponsesRequest::read_for(&body, &Options::default(), way, None, &rules).unwrap().tools

@@ -3,9 +3,9 @@
 //! Takes: items in order. Gives: messages, with the items of one assistant turn merged into one. Remembers: the
 //! calls seen. Never: an output without its call.
 
-use super::Tools;
-use super::content::{self, Part, member, own_member};
-use super::item::{CallArguments, Item, Role};
+use super::ResponsesTools;
+use super::content::{self, ContentPart, member, own_member};
+use super::item::{Item, ItemArguments, ItemRole};
 use super::sealed::{Unseal, open_reasoning, open_summary};
 use crate::json::{Raw, Text, compacted, write_compact, write_string};
 use crate::wire::event::ToolKind;
@@ -17,17 +17,17 @@ use std::collections::HashSet;
 
 /// Turn of the conversation: one message of the chat, written as chat JSON or as Responses items.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(super) struct InputTurn<'a> {
     role: TurnRole<'a>,
-    parts: Vec<Part<'a>>,
+    parts: Vec<ContentPart<'a>>,
     /// Reasoning text, JSON-escaped in canonical spelling.
     reasoning: BytesMut,
-    calls: Vec<Call<'a>>,
+    calls: Vec<InputCall<'a>>,
 }
 
 #[derive(Debug)]
 enum TurnRole<'a> {
-    Author(Role),
+    Author(ItemRole),
     /// Output of a tool, with the id of the call that it answers.
     Tool(Text<'a>),
     /// Item of a hosted tool, unchanged.
@@ -35,7 +35,7 @@ enum TurnRole<'a> {
 }
 
 #[derive(Debug)]
-struct Call<'a> {
+struct InputCall<'a> {
     id: Text<'a>,
     name: String,
     /// Arguments: the text of a JSON object.
@@ -46,23 +46,23 @@ struct Call<'a> {
 /// output without its call, and on a sealed summary that cannot be opened.
 pub(super) fn turns<'a>(
     items: Vec<(Cow<'_, str>, Item<'a>)>,
-    tools: &Tools,
+    tools: &ResponsesTools,
     unseal: Unseal<'_>,
     hosted: bool,
-) -> Result<Vec<Turn<'a>>, Failure> {
+) -> Result<Vec<InputTurn<'a>>, Failure> {
     let items: Vec<_> = items.into_iter().map(|(path, item)| (path, read_as(item, hosted))).collect();
     let called = items.iter().filter_map(|(_, item)| match item {
         Item::Call { id, .. } => Some(id.decoded().into_owned()),
         _ => None,
     });
     let called: HashSet<_> = called.collect();
-    let mut turns: Vec<Turn<'a>> = Vec::new();
+    let mut turns: Vec<InputTurn<'a>> = Vec::new();
     for (path, item) in items {
         match item {
-            Item::Message { role: Role::Assistant, mut parts } => {
+            Item::Message { role: ItemRole::Assistant, mut parts } => {
                 assistant(&mut turns).parts.append(&mut parts);
             }
-            Item::Message { role, parts } => turns.push(Turn::new(TurnRole::Author(role), parts)),
+            Item::Message { role, parts } => turns.push(InputTurn::new(TurnRole::Author(role), parts)),
             Item::Reasoning { content, sealed, summary } => {
                 add_reasoning(&content, sealed, &summary, unseal, &mut turns);
             }
@@ -70,10 +70,10 @@ pub(super) fn turns<'a>(
                 let namespace = namespace.map(|namespace| namespace.decoded());
                 let name = tools.wire_name(namespace.as_deref(), &name.decoded());
                 let arguments = match given {
-                    CallArguments::Text(text, kind) => arguments(text, kind),
-                    CallArguments::Object(object) => compacted(object),
+                    ItemArguments::Text(text, kind) => arguments(text, kind),
+                    ItemArguments::Object(object) => compacted(object),
                 };
-                assistant(&mut turns).calls.push(Call { id, name, arguments });
+                assistant(&mut turns).calls.push(InputCall { id, name, arguments });
             }
             Item::Output { call, .. } if !called.contains(call.decoded().as_ref()) => {
                 let id = call.decoded();
@@ -81,18 +81,23 @@ pub(super) fn turns<'a>(
                 let param = format!("{path}.call_id");
                 return Err(Failure::from(Fault::InvalidRequest).with_message(message).with_param(param));
             }
-            Item::Output { call, parts } => turns.push(Turn::new(TurnRole::Tool(call), parts)),
+            Item::Output { call, parts } => turns.push(InputTurn::new(TurnRole::Tool(call), parts)),
             Item::Compaction(sealed) => {
                 let text = open_summary(sealed, &path, unseal)?;
-                turns.push(Turn::new(TurnRole::Author(Role::System), vec![Part::Generated(text)]));
+                turns.push(InputTurn::new(
+                    TurnRole::Author(ItemRole::System),
+                    vec![ContentPart::Generated(text)],
+                ));
             }
             Item::FoundTools { call: Some(call), tools: found }
                 if called.contains(call.decoded().as_ref()) =>
             {
-                let parts = vec![Part::Generated(tools.found(&found))];
-                turns.push(Turn::new(TurnRole::Tool(call), parts));
+                let parts = vec![ContentPart::Generated(tools.found(&found))];
+                turns.push(InputTurn::new(TurnRole::Tool(call), parts));
             }
-            Item::Hosted { raw, .. } if hosted => turns.push(Turn::new(TurnRole::Hosted(raw), Vec::new())),
+            Item::Hosted { raw, .. } if hosted => {
+                turns.push(InputTurn::new(TurnRole::Hosted(raw), Vec::new()))
+            }
             // References are resolved and tools added by now; hosted items were reported when the request was
             // read.
             Item::Reference(_) | Item::Hosted { .. } | Item::Tools(_) | Item::FoundTools { .. } => {}
@@ -113,12 +118,12 @@ fn read_as(item: Item<'_>, hosted: bool) -> Item<'_> {
 /// Drops the oldest messages except those of the system, and outputs together with their call (wire-format 4.2,
 /// `truncation`). The last message stays, since there would be nothing to answer. Fails if too few messages
 /// remain.
-pub(super) fn drop_oldest(turns: &mut Vec<Turn<'_>>, mut count: usize) -> Result<(), Failure> {
+pub(super) fn drop_oldest(turns: &mut Vec<InputTurn<'_>>, mut count: usize) -> Result<(), Failure> {
     let (mut left, mut forgotten) = (turns.len(), HashSet::new());
     turns.retain(|turn| {
         left -= 1;
         match &turn.role {
-            TurnRole::Author(Role::System | Role::Developer) => return true,
+            TurnRole::Author(ItemRole::System | ItemRole::Developer) => return true,
             TurnRole::Tool(call) if forgotten.contains(call.decoded().as_ref()) => return false,
             _ if count == 0 || left == 0 => return true,
             _ => count -= 1,
@@ -126,16 +131,16 @@ pub(super) fn drop_oldest(turns: &mut Vec<Turn<'_>>, mut count: usize) -> Result
         forgotten.extend(turn.calls.iter().map(|call| call.id.decoded().into_owned()));
         false
     });
-    let asks = turns.iter().any(|turn| !turn.is_of_system());
-    if count > 0 || (!forgotten.is_empty() && !asks) { Err(Fault::ContextLength.into()) } else { Ok(()) }
+    let has_input = turns.iter().any(|turn| !turn.is_of_system());
+    if count > 0 || (!forgotten.is_empty() && !has_input) { Err(Fault::ContextLength.into()) } else { Ok(()) }
 }
 
 /// Returns the assistant turn at the end, or starts one.
-fn assistant<'t, 'a>(turns: &'t mut Vec<Turn<'a>>) -> &'t mut Turn<'a> {
-    let open = turns.last().is_some_and(|turn| matches!(turn.role, TurnRole::Author(Role::Assistant)));
+fn assistant<'t, 'a>(turns: &'t mut Vec<InputTurn<'a>>) -> &'t mut InputTurn<'a> {
+    let open = turns.last().is_some_and(|turn| matches!(turn.role, TurnRole::Author(ItemRole::Assistant)));
     let at = if open { turns.len() - 1 } else { turns.len() };
     if !open {
-        turns.push(Turn::new(TurnRole::Author(Role::Assistant), Vec::new()));
+        turns.push(InputTurn::new(TurnRole::Author(ItemRole::Assistant), Vec::new()));
     }
     #[expect(clippy::indexing_slicing, reason = "it is the last one, which was there or has been pushed")]
     &mut turns[at]
@@ -147,7 +152,7 @@ fn add_reasoning(
     sealed: Option<Text<'_>>,
     summary: &[Text<'_>],
     unseal: Unseal<'_>,
-    turns: &mut Vec<Turn<'_>>,
+    turns: &mut Vec<InputTurn<'_>>,
 ) {
     let mut said = BytesMut::new();
     content.iter().for_each(|text| text.write(&mut said));
@@ -185,23 +190,25 @@ pub(crate) fn arguments(text: Text<'_>, kind: ToolKind) -> String {
     String::from_utf8_lossy(&json).into_owned()
 }
 
-impl<'a> Turn<'a> {
-    fn new(role: TurnRole<'a>, parts: Vec<Part<'a>>) -> Self {
+impl<'a> InputTurn<'a> {
+    fn new(role: TurnRole<'a>, parts: Vec<ContentPart<'a>>) -> Self {
         Self { role, parts, reasoning: BytesMut::new(), calls: Vec::new() }
     }
 
     fn is_of_system(&self) -> bool {
-        matches!(self.role, TurnRole::Author(Role::System | Role::Developer))
+        matches!(self.role, TurnRole::Author(ItemRole::System | ItemRole::Developer))
     }
 
     /// Returns the role, and the separator for parts that are joined into one text.
     fn role(&self, developer: DeveloperRole) -> (&'static str, &'static str) {
         match &self.role {
-            TurnRole::Author(Role::Developer) if developer == DeveloperRole::Developer => ("developer", "\n"),
-            TurnRole::Author(Role::System | Role::Developer) => ("system", "\n"),
-            TurnRole::Author(Role::User) => ("user", "\n"),
+            TurnRole::Author(ItemRole::Developer) if developer == DeveloperRole::Developer => {
+                ("developer", "\n")
+            }
+            TurnRole::Author(ItemRole::System | ItemRole::Developer) => ("system", "\n"),
+            TurnRole::Author(ItemRole::User) => ("user", "\n"),
             // An assistant's parts were one text, split where other output came between.
-            TurnRole::Author(Role::Assistant) | TurnRole::Hosted(_) => ("assistant", ""),
+            TurnRole::Author(ItemRole::Assistant) | TurnRole::Hosted(_) => ("assistant", ""),
             TurnRole::Tool(_) => ("tool", "\n"),
         }
     }
@@ -326,8 +333,8 @@ mod tests {
             let body = Bytes::from(format!(r#"{{"model":"m","input":[{}]}}"#, items.join(",")));
             let options = Options::default();
             let inputs = ChatInputs { skip_oldest, ..ChatInputs::default() };
-            let asked = ResponsesRequest::read(&body, &options).unwrap();
-            let sent = asked.chat(&inputs, &Capabilities::PLAIN, &options);
+            let request = ResponsesRequest::read(&body, &options).unwrap();
+            let sent = request.chat(&inputs, &Capabilities::PLAIN, &options);
             sent.map(|sent| String::from_utf8(sent.to_vec()).unwrap()).map_err(|failure| failure.fault)
         };
         let chat = |messages: &[&str]| Ok(format!(r#"{{"model":"m","messages":[{}]}}"#, messages.join(",")));

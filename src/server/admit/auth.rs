@@ -1,16 +1,14 @@
 //! Authentication of a request and what the caller may access: its tenant and its models (faults 10).
 //!
-//! Takes: the head of a request. Gives: the caller, the tenant, or a refusal. Remembers: the caller, in the
-//! context of the request and in its record. Never: reads a body.
+//! Takes: the head of a request. Gives: the caller, the tenant, or a refusal. Never: reads a body.
 //!
 //! Without configured keys, requests that send the same key for the engine share a tenant, and may use all models.
 
 use super::azure::{PresentedKey, RouteFamily};
-use crate::auth::masked;
+use super::batch_line::{LineIdentity, LineStart};
+use crate::auth::{Caller, Keyring, masked};
 use crate::request::invalid;
-use crate::server::batch::identity::LineIdentity;
-use crate::server::batch::registry::LineStart;
-use crate::server::context::RequestContext;
+use crate::server::printable::printable_name;
 use crate::wire::fault::{Failure, Fault};
 use http::{HeaderMap, request};
 use std::sync::Arc;
@@ -33,11 +31,6 @@ fn not_included(name: &str) -> Failure {
     Failure::from(Fault::UsageNotIncluded).with_message(message).with_param("model")
 }
 
-/// Returns a client's name or id made safe for a message: without control characters, cut after 64 characters.
-pub(in crate::server) fn printable_name(name: &str) -> String {
-    name.chars().filter(|request| !request.is_control()).take(64).collect()
-}
-
 /// Returns the refusal of a key, in OpenAI's wording, by which client libraries tell it from other errors (faults
 /// 1).
 fn wrong_key(shown: &str) -> Failure {
@@ -47,17 +40,33 @@ fn wrong_key(shown: &str) -> Failure {
     Failure::from(Fault::InvalidApiKey).with_message(message)
 }
 
-impl RequestContext {
-    /// Authenticates the caller before the body is read or anything is revealed. Fails if the key is missing,
-    /// ambiguous or unknown. Applies to every path, even an unknown one, because paths are interpreted elsewhere.
-    pub(in crate::server) fn authenticate(&mut self, head: &request::Parts) -> Result<(), Failure> {
+/// Client of a request: who it is and what it may use.
+pub(in crate::server) struct ClientIdentity {
+    pub(in crate::server) family: RouteFamily,
+    /// Authenticated caller; `None` if no keys are configured.
+    pub(in crate::server) caller: Option<Arc<Caller>>,
+    /// Tenant of the batch, if the request is a line of one.
+    line_tenant: Option<Arc<str>>,
+    /// Start of that line, until an upstream has been chosen.
+    pub(in crate::server) line_start: Option<Arc<LineStart>>,
+}
+
+impl ClientIdentity {
+    /// Authenticates the caller before the body is read or anything is revealed. Applies to every path, even an
+    /// unknown one, because paths are interpreted elsewhere.
+    ///
+    /// # Errors
+    /// The key is missing, ambiguous or unknown.
+    pub(in crate::server) fn of(
+        head: &request::Parts,
+        family: RouteFamily,
+        keys: Option<&Keyring>,
+    ) -> Result<Self, Failure> {
+        let unknown = Self { family, caller: None, line_tenant: None, line_start: None };
         if let Some(line) = head.extensions.get::<LineIdentity>() {
-            return self.authenticate_line(head, line);
+            return unknown.of_line(head, line, keys);
         }
-        let Some(keys) = &self.app.config.auth else {
-            self.capture(head, false);
-            return Ok(());
-        };
+        let Some(keys) = keys else { return Ok(unknown) };
         // A mistyped path belongs to no family. Azure's header counts there all the same, so that the error
         // concerns the path and not the key.
         let family =
@@ -67,43 +76,38 @@ impl RequestContext {
             PresentedKey::Several => return Err(wrong_key("the request has more than one")),
             PresentedKey::Key(key) => keys.caller(key).ok_or_else(|| wrong_key(&masked(key)))?,
         };
-        self.caller = Some(Arc::clone(caller));
-        if let Some(record) = &mut self.record {
-            record.authenticated(self.caller.clone());
-        }
-        let is_wanted = caller.may_capture && head.headers.get(CAPTURE).is_some_and(|value| value == "1");
-        self.capture(head, is_wanted);
-        Ok(())
+        Ok(Self { caller: Some(Arc::clone(caller)), ..unknown })
     }
 
-    /// Authenticates a line of a batch by the client who created the batch. Fails if that client's key is no longer
-    /// valid.
-    fn authenticate_line(&mut self, head: &request::Parts, line: &LineIdentity) -> Result<(), Failure> {
-        self.line_tenant = Some(Arc::clone(&line.tenant));
-        self.line_start = head.extensions.get::<Arc<LineStart>>().cloned();
-        if let Some(keys) = &self.app.config.auth {
-            let caller = keys.caller_with_counters(&line.caller);
+    /// Adds the client who created the batch of a line. Fails if that client's key is no longer valid.
+    fn of_line(
+        self,
+        head: &request::Parts,
+        line: &LineIdentity,
+        keys: Option<&Keyring>,
+    ) -> Result<Self, Failure> {
+        let caller = keys.map(|keys| {
             let revoked = "The key with which the batch was created is not valid any more.";
-            let caller = caller.filter(|caller| caller.tenant == line.tenant);
-            let caller = caller.ok_or_else(|| Failure::from(Fault::InvalidApiKey).with_message(revoked))?;
-            self.caller = Some(Arc::clone(caller));
-        }
-        if let Some(record) = &mut self.record {
-            record.authenticated(self.caller.clone());
-        }
-        self.capture(head, false);
-        Ok(())
+            let caller = keys.caller_with_counters(&line.caller);
+            let caller = caller.filter(|caller| caller.tenant == line.tenant).map(Arc::clone);
+            caller.ok_or_else(|| Failure::from(Fault::InvalidApiKey).with_message(revoked))
+        });
+        Ok(Self {
+            caller: caller.transpose()?,
+            line_tenant: Some(Arc::clone(&line.tenant)),
+            line_start: head.extensions.get::<Arc<LineStart>>().cloned(),
+            ..self
+        })
     }
 
-    /// Begins to record the exchange, if requests are captured or this one is to be.
-    fn capture(&mut self, head: &request::Parts, is_wanted: bool) {
-        if let Some(record) = &mut self.record {
-            record.capture(head, is_wanted);
-            self.recording.clone_from(&record.recording);
-        }
+    /// Returns true if the client wants this request captured, and its key may do so.
+    pub(in crate::server) fn wants_capture(&self, head: &request::Parts) -> bool {
+        let may_capture =
+            self.line_tenant.is_none() && self.caller.as_ref().is_some_and(|caller| caller.may_capture);
+        may_capture && head.headers.get(CAPTURE).is_some_and(|value| value == "1")
     }
 
-    /// Returns the tenant whose stored responses and conversations this request may access.
+    /// Returns the tenant whose stored responses and conversations this client may access.
     pub(in crate::server) fn tenant(&self, headers: &HeaderMap) -> Arc<str> {
         match (&self.line_tenant, &self.caller) {
             (Some(tenant), _) => Arc::clone(tenant),
@@ -112,16 +116,22 @@ impl RequestContext {
         }
     }
 
+    /// Returns the index of the caller's key in the configuration, which selects its wire options.
+    pub(in crate::server) fn key(&self) -> Option<usize> {
+        self.caller.as_ref().map(|caller| caller.index)
+    }
+
     pub(in crate::server) fn may_use(&self, model: &str) -> bool {
         self.caller.as_ref().is_none_or(|caller| caller.may_use(model))
     }
 
-    /// Checks the requested model, and notes its name in the record. Fails if the caller may not use the model, or
-    /// if the name is too long.
-    pub(in crate::server) fn check_model(&mut self, model: &str) -> Result<(), Failure> {
-        if let Some(record) = &mut self.record {
-            record.named(model);
-        }
+    /// Returns true if the caller's key lists the models that it may use.
+    pub(in crate::server) fn is_restricted(&self) -> bool {
+        self.caller.as_ref().is_some_and(|caller| !caller.models.is_empty())
+    }
+
+    /// Fails if the caller may not use the model, or if its name is too long.
+    pub(in crate::server) fn check_model(&self, model: &str) -> Result<(), Failure> {
         if model.chars().nth(LONGEST_MODEL).is_some() {
             return Err(invalid("model", &format!("it must have at most {LONGEST_MODEL} characters")));
         }

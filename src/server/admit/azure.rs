@@ -4,8 +4,8 @@
 //! headers of the response. Never: changes the body of an answer.
 
 use super::browsers::single_value;
-use super::headers;
 use crate::config::Azure;
+use crate::server::headers;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
@@ -42,7 +42,7 @@ pub(in crate::server) enum PresentedKey<'h> {
     Key(&'h [u8]),
 }
 
-/// Returns the key behind the scheme `Bearer`, in upper or lower case (RFC 9110, 11.1); `None` for another scheme.
+/// Returns the key after the scheme `Bearer`, in upper or lower case (RFC 9110, 11.1); `None` for another scheme.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, key) = value.split_at_checked(SCHEME.len())?;
     scheme.eq_ignore_ascii_case(SCHEME).then(|| key.trim_ascii_start())
@@ -150,7 +150,7 @@ impl RouteFamily {
     pub(in crate::server) fn add_headers<B>(
         self,
         response: &mut Response<B>,
-        asked: Option<HeaderValue>,
+        client_request_id: Option<HeaderValue>,
         version: Option<HeaderValue>,
         azure: &Azure,
     ) {
@@ -166,7 +166,7 @@ impl RouteFamily {
         let versions = if azure.api_versions.is_empty() { version } else { listed };
         for (name, value) in [
             (HeaderName::from_static("x-ms-region"), HeaderValue::from_str(&azure.region).ok()),
-            (CLIENT_REQUEST_ID, asked),
+            (CLIENT_REQUEST_ID, client_request_id),
             (HeaderName::from_static("api-supported-versions"), versions),
         ] {
             if let Some(value) = value.filter(|value| !value.is_empty()) {

@@ -34,22 +34,22 @@ pub(in crate::server) async fn read(
     is_held: bool,
     app: &App,
 ) -> Result<(Bytes, BudgetShare), Failure> {
-    let limit = limit.min(app.budget.most());
+    let limit = limit.min(app.admit.budget.most());
     let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if declared > limit {
         return Err(Fault::TooLarge.into());
     }
     if is_held {
         let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        return Ok((bytes, app.budget.share(0)?));
+        return Ok((bytes, app.admit.budget.share(0)?));
     }
-    let mut share = app.budget.share(declared)?;
-    let bytes = Reader::new(&app.config.timeouts).read(body, limit, declared, &mut share).await?;
+    let mut share = app.admit.budget.share(declared)?;
+    let bytes = ClientBodyReader::new(&app.config.timeouts).read(body, limit, declared, &mut share).await?;
     Ok((bytes, share))
 }
 
 /// Reader of a request body, with its timers: idle time, total time, and a minimum of bytes in each window.
-pub(in crate::server) struct Reader {
+pub(in crate::server) struct ClientBodyReader {
     idle: Duration,
     end: Instant,
     window: Instant,
@@ -59,7 +59,7 @@ pub(in crate::server) struct Reader {
     in_window: usize,
 }
 
-impl Reader {
+impl ClientBodyReader {
     /// Returns a reader of a body that may take as long as it needs, as long as it comes at the least rate.
     pub(in crate::server) fn patient(timeouts: &Timeouts) -> Self {
         let reader = Self::new(timeouts);
@@ -172,13 +172,13 @@ impl std::error::Error for AbortedBody {}
 /// Body of a response: bytes at hand, a relayed engine answer, or another stream of bytes. It can keep its
 /// connection marked as busy.
 pub(in crate::server) struct Body {
-    content: Content,
+    content: BodyContent,
     /// Recording of the exchange, if it is captured.
     recording: Option<Arc<Recording>>,
     _busy: Option<ActiveRequest>,
 }
 
-enum Content {
+enum BodyContent {
     Full(OutputBuffer),
     Arriving(Pin<Box<dyn http_body::Body<Data = Bytes, Error = AbortedBody> + Send>>),
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
@@ -187,19 +187,19 @@ enum Content {
 impl Body {
     /// Returns a body that consists of bytes at hand.
     pub(in crate::server) fn full(bytes: impl Into<OutputBuffer>) -> Self {
-        Self { content: Content::Full(bytes.into()), recording: None, _busy: None }
+        Self { content: BodyContent::Full(bytes.into()), recording: None, _busy: None }
     }
 
     /// Returns a body that relays an engine's answer while it arrives.
     pub(in crate::server) fn arriving(
         answer: Box<impl http_body::Body<Data = Bytes, Error = AbortedBody> + Send + 'static>,
     ) -> Self {
-        Self { content: Content::Arriving(Box::into_pin(answer)), recording: None, _busy: None }
+        Self { content: BodyContent::Arriving(Box::into_pin(answer)), recording: None, _busy: None }
     }
 
     /// Returns a body of bytes from any other stream, such as events from the store.
     pub(in crate::server) fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self { content: Content::Stream(Box::pin(stream)), recording: None, _busy: None }
+        Self { content: BodyContent::Stream(Box::pin(stream)), recording: None, _busy: None }
     }
 
     /// Records the bytes that are handed over.
@@ -223,10 +223,10 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, AbortedBody>>> {
         let Self { content, recording, .. } = self.get_mut();
         let frame = match content {
-            Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Content::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes.take())))),
-            Content::Arriving(answer) => answer.as_mut().poll_frame(cx),
-            Content::Stream(stream) => {
+            BodyContent::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            BodyContent::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes.take())))),
+            BodyContent::Arriving(answer) => answer.as_mut().poll_frame(cx),
+            BodyContent::Stream(stream) => {
                 stream.as_mut().poll_next(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
         };
@@ -238,17 +238,17 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Full(bytes) => bytes.is_empty(),
-            Content::Arriving(answer) => answer.is_end_stream(),
-            Content::Stream(_) => false,
+            BodyContent::Full(bytes) => bytes.is_empty(),
+            BodyContent::Arriving(answer) => answer.is_end_stream(),
+            BodyContent::Stream(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Full(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
-            Content::Arriving(answer) => answer.size_hint(),
-            Content::Stream(_) => SizeHint::default(),
+            BodyContent::Full(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+            BodyContent::Arriving(answer) => answer.size_hint(),
+            BodyContent::Stream(_) => SizeHint::default(),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Requests that browsers send for web pages: which pages may read answers (CORS), send forms and open WebSockets,
-//! under which host names, and which may reach the admin listener (docs/guide.md#web-pages-cors).
+//! under which host names, and which may reach the admin listener (docs/configure.md#web-pages-cors).
 //!
 //! CORS is implemented here because `tower-http`'s layer is built once and answers every `OPTIONS` with 200, while
 //! this list follows reloads, leaves `OPTIONS` a 405 where it is empty, and also applies to WebSockets and forms.
 
 use crate::config::{Cors, Hosts};
+use crate::server::printable::printable;
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use http::header::{
@@ -73,11 +74,11 @@ impl CorsRights {
         head: &request::Parts,
     ) -> Option<Result<Response<Bytes>, Failure>> {
         let headers = &head.headers;
-        let asks = |name| headers.contains_key(name);
+        let has = |name| headers.contains_key(name);
         if !self.is_on
             || head.method != Method::OPTIONS
-            || !asks(ORIGIN)
-            || !asks(ACCESS_CONTROL_REQUEST_METHOD)
+            || !has(ORIGIN)
+            || !has(ACCESS_CONTROL_REQUEST_METHOD)
         {
             return None;
         }
@@ -90,10 +91,10 @@ impl CorsRights {
         out.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
         out.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE));
         // Client libraries send many headers, and new ones all the time; unknown headers are ignored anyway.
-        if let Some(asked) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
-            out.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
+        if let Some(requested) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+            out.insert(ACCESS_CONTROL_ALLOW_HEADERS, requested.clone());
         }
-        if headers.get(ASKS_PRIVATE).is_some_and(|asked| asked == "true") {
+        if headers.get(ASKS_PRIVATE).is_some_and(|requested| requested == "true") {
             out.insert(ALLOWS_PRIVATE, HeaderValue::from_static("true"));
         }
         out.insert(VARY, HeaderValue::from_static(VARIES));
@@ -224,24 +225,11 @@ pub(in crate::server) fn single_value<'h>(
     all.next().filter(|_| all.next().is_none())
 }
 
-/// Makes foreign bytes safe for a message: at most `most` bytes, with question marks for all but printable ASCII.
-pub(in crate::server) fn printable(bytes: &[u8], most: usize) -> String {
-    let shown = bytes.iter().take(most).map(|byte| match byte {
-        b' '..=b'~' => char::from(*byte),
-        _ => '?',
-    });
-    let mut text: String = shown.collect();
-    if bytes.len() > most {
-        text.push_str("...");
-    }
-    text
-}
-
 /// Reason why the admin listener refuses a request, with the message for the response. It protects operators
 /// against foreign web pages in their own browser.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::server) enum AdminRefusal {
-    /// The `Host` is neither an IP address nor listed: a page can point a name of its own to any address.
+    /// The `Host` is neither an IP address nor listed: a page can point its own name to any address.
     Host(String),
     /// A browser sent it for a page of another origin.
     Page(String),

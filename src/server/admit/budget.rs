@@ -3,7 +3,7 @@
 //! Gives: a [`BudgetShare`] of the bytes for each body, before it is read. Remembers: the bytes taken, and whether
 //! memory is short. Never: affects running requests.
 
-use super::memory::Memory;
+use super::memory::MemorySource;
 use crate::config::Limits;
 use crate::telemetry::{Gauge, Metrics};
 use crate::wire::fault::{Failure, Fault};
@@ -40,17 +40,17 @@ pub(in crate::server) struct Budget {
     taken: AtomicUsize,
     /// Bytes of these that work which can wait has taken.
     spare: AtomicUsize,
-    memory: Option<Memory>,
+    memory: Option<MemorySource>,
     short: AtomicBool,
     shown: Arc<Gauge>,
 }
 
 impl Budget {
     pub(in crate::server) fn new(limits: &Limits, metrics: &Metrics) -> Arc<Self> {
-        let memory = Memory::of(limits);
+        let memory = MemorySource::of(limits);
         let quarter = memory
             .as_ref()
-            .and_then(Memory::limit)
+            .and_then(MemorySource::limit)
             .map_or(usize::MAX, |limit| usize::try_from(limit / 4).unwrap_or(usize::MAX));
         let most = match limits.bodies_in_flight_bytes {
             0 => BODIES.min(quarter),
@@ -85,7 +85,7 @@ impl Budget {
     }
 
     /// Takes bytes for work that can wait, such as downloads and the lines of batches: they have one half of the budget at
-    /// most, and leave the other to requests. Returns `None` if there is no room. What is larger than that half takes all
+    /// most, and leave the other to requests. Returns `None` if there is no room. More bytes than that half take all
     /// of it.
     pub(in crate::server) fn spare(self: &Arc<Self>, bytes: usize) -> Option<BudgetShare> {
         let half = self.most / 2;
@@ -144,7 +144,7 @@ impl BudgetShare {
 
     /// Ties the bytes to their share: it is returned when the last copy of them is dropped.
     pub(in crate::server) fn hold(share: &Arc<Self>, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Held(bytes, Arc::clone(share)))
+        Bytes::from_owner(HeldBytes(bytes, Arc::clone(share)))
     }
 }
 
@@ -156,9 +156,9 @@ impl Drop for BudgetShare {
     }
 }
 
-struct Held(Bytes, #[expect(dead_code, reason = "it is held for its drop")] Arc<BudgetShare>);
+struct HeldBytes(Bytes, #[expect(dead_code, reason = "it is held for its drop")] Arc<BudgetShare>);
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for HeldBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }

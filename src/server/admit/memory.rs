@@ -9,14 +9,14 @@ const ROOT: &str = "/sys/fs/cgroup";
 
 /// Memory limit of the process, and the source of its current use.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::server) enum Memory {
+pub(in crate::server) enum MemorySource {
     /// Limit in bytes, compared with resident memory.
     Resident(u64),
     /// Limits of the process's own cgroup and of those around it, as far as they have one.
     Cgroups(Vec<PathBuf>),
 }
 
-impl Memory {
+impl MemorySource {
     /// Finds the limit; `None` if neither configuration nor cgroups set one.
     pub(in crate::server) fn of(limits: &Limits) -> Option<Self> {
         if limits.memory_bytes > 0 {
@@ -49,7 +49,7 @@ impl Memory {
 
 /// Returns the comment about the memory limit that is printed with a configuration.
 pub fn description(limits: &Limits) -> String {
-    match Memory::of(limits) {
+    match MemorySource::of(limits) {
         Some(memory) => {
             let limit = memory.limit().unwrap_or(u64::MAX);
             let whose = if limits.memory_bytes > 0 { "limits.memory_bytes" } else { "cgroup" };
@@ -105,8 +105,8 @@ mod tests {
         write(&inner, "memory.max", "500\n");
         write(&inner, "memory.current", "450\n");
         write(&inner, "memory.stat", "anon 50\ninactive_file 400\nactive_file 3\n");
-        let memory = Memory::Cgroups(limited(&root, "0::/a/b"));
-        assert_eq!(memory, Memory::Cgroups(vec![inner.clone(), outer]));
+        let memory = MemorySource::Cgroups(limited(&root, "0::/a/b"));
+        assert_eq!(memory, MemorySource::Cgroups(vec![inner.clone(), outer]));
         assert_eq!((memory.limit(), memory.used_of_limit()), (Some(500), Some((900, 1000))));
         write(&inner, "memory.stat", "inactive_file 0\n");
         assert_eq!(memory.used_of_limit(), Some((450, 500)));

@@ -4,7 +4,7 @@ use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use tokio::task::spawn_blocking;
 
-/// Length in bytes from which a body is parsed on a thread of its own. A thread takes about as long to begin as a body
+/// Length in bytes from which a body is parsed on its own thread. A thread takes about as long to begin as a body
 /// of this length takes to be parsed: a fifth of a millisecond.
 const LONG: usize = 1 << 20;
 

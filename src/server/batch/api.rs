@@ -1,16 +1,15 @@
 //! Operations on batches: create, read, list and cancel.
 
 use super::facts::{Facts, object};
-use super::seconds;
+use super::{failure_of, object_key, open_store, seconds};
 use crate::request::batch::BatchRequest;
 use crate::request::invalid;
 use crate::server::App;
-use crate::server::admit::body::Body;
-use crate::server::context::RequestContext;
-use crate::store::{BatchStatus, Error, FilePurpose, Key, ListRequest, NewBatch, Store};
+use crate::server::admitted::Admitted;
+use crate::store::{Batch, BatchStatus, FilePurpose, Key, ListRequest, NewBatch, Store, StoreError};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
-use http::{Response, request};
+use http::request;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,105 +19,96 @@ const BATCHES: (usize, usize) = (20, 100);
 /// Pause before the first attempt to remove a batch that was refused; each further one is as much longer.
 const RETRY: Duration = Duration::from_millis(500);
 
-impl RequestContext {
-    pub(super) async fn create_batch(
-        &mut self,
-        head: &request::Parts,
-        body: &[u8],
-    ) -> Result<Response<Body>, Failure> {
-        let asked = BatchRequest::read(body, self.rules())?;
-        let store = self.batch_store()?;
-        let tenant = self.tenant(&head.headers);
-        let (app, now) = (&self.app, self.app.store_handle.now());
-        let caller = match (&app.config.auth, &self.caller) {
-            (Some(keys), Some(caller)) => keys.counters_of(caller).unwrap_or_default(),
-            _ => String::new(),
-        };
-        let facts = Facts {
-            endpoint: asked.endpoint.to_owned(),
-            metadata: asked.metadata,
-            results_expire_after: asked.results_expire_after,
-            ..Facts::default()
-        };
-        let id = self.ids.stamp().id;
-        let window = u64::try_from(app.config.batch.completion_window.as_millis()).unwrap_or(u64::MAX);
-        let new = NewBatch {
-            key: Key { tenant, id: format!("batch_{id}").into() },
-            caller: caller.into(),
-            input: asked.input.as_str().into(),
-            output: format!("file-{id}o").into(),
-            errors: format!("file-{id}e").into(),
-            expires: now.saturating_add(window),
-            facts: facts.text().into(),
-        };
-        let (created, key) = (new.first(now), new.key.clone());
-        let most = app.config.batch.tenant_batches;
-        match store.create_batch(new, most, now).await {
-            Ok(()) => {
-                self.app.batches.wake();
-                Ok(self.object_response(Bytes::from(object(&created))))
+pub(super) async fn create_batch(admitted: &Admitted<'_>, body: &[u8]) -> Result<Bytes, Failure> {
+    let app = admitted.app;
+    let request = BatchRequest::read(body, &app.config.rules)?;
+    let store = open_store(admitted)?;
+    let (tenant, now) = (admitted.tenant(), app.store_handle.now());
+    let caller = match (&app.config.auth, &admitted.identity.caller) {
+        (Some(keys), Some(caller)) => keys.counters_of(caller).unwrap_or_default(),
+        _ => String::new(),
+    };
+    let facts = Facts {
+        endpoint: request.endpoint.to_owned(),
+        metadata: request.metadata,
+        results_expire_after: request.results_expire_after,
+        ..Facts::default()
+    };
+    let id = admitted.ids.stamp().id;
+    let window = u64::try_from(app.config.batch.completion_window.as_millis()).unwrap_or(u64::MAX);
+    let new = NewBatch {
+        key: Key { tenant, id: format!("batch_{id}").into() },
+        caller: caller.into(),
+        input: request.input.as_str().into(),
+        output: format!("file-{id}o").into(),
+        errors: format!("file-{id}e").into(),
+        expires: now.saturating_add(window),
+        facts: facts.text().into(),
+    };
+    let (created, key) = (new.first(now), new.key.clone());
+    let most = app.config.batch.tenant_batches;
+    match store.create_batch(new, most, now).await {
+        Ok(()) => {
+            app.batches.wake();
+            Ok(Bytes::from(object(&created)))
+        }
+        Err(StoreError::NotFound) => {
+            Err(invalid("input_file_id", "there is no such file with the purpose batch"))
+        }
+        Err(StoreError::TooMany) => {
+            let message = format!("There may be {most} batches that have not ended.");
+            Err(Failure::from(Fault::RateLimit).with_message(message))
+        }
+        Err(error) => {
+            if matches!(error, StoreError::Slow | StoreError::Unavailable(_)) {
+                #[expect(clippy::disallowed_methods, reason = "bounded by its attempts")]
+                tokio::spawn(remove_refused(Arc::clone(app), store, key.clone()));
             }
-            Err(Error::NotFound) => {
-                Err(invalid("input_file_id", "there is no such file with the purpose batch"))
-            }
-            Err(Error::TooMany) => {
-                let message = format!("There may be {most} batches that have not ended.");
-                Err(Failure::from(Fault::RateLimit).with_message(message))
-            }
-            Err(error) => {
-                if matches!(error, Error::Slow | Error::Unavailable(_)) {
-                    #[expect(clippy::disallowed_methods, reason = "bounded by its attempts")]
-                    tokio::spawn(remove_refused(Arc::clone(&self.app), store, key.clone()));
-                }
-                Err(self.batch_failure(&error, "Batch", &key.id))
-            }
+            Err(failure_of(admitted, &error, "Batch", &key.id))
         }
     }
+}
 
-    fn batch_response(
-        &mut self,
-        found: &Result<crate::store::Batch, Error>,
-        key: &Key,
-    ) -> Result<Response<Body>, Failure> {
-        match found {
-            Ok(batch) => Ok(self.object_response(Bytes::from(object(batch)))),
-            Err(error) => Err(self.batch_failure(error, "Batch", &key.id)),
-        }
-    }
+fn batch_object(
+    admitted: &Admitted<'_>,
+    found: &Result<Batch, StoreError>,
+    key: &Key,
+) -> Result<Bytes, Failure> {
+    let batch = found.as_ref().map_err(|error| failure_of(admitted, error, "Batch", &key.id))?;
+    Ok(Bytes::from(object(batch)))
+}
 
-    pub(super) async fn show_batch(&mut self, head: &request::Parts) -> Result<Response<Body>, Failure> {
-        let (store, key) = self.batch_key(head, "/batches/")?;
-        let found = store.batch(key.clone(), self.app.store_handle.now()).await;
-        self.batch_response(&found, &key)
-    }
+pub(super) async fn show_batch(admitted: &Admitted<'_>) -> Result<Bytes, Failure> {
+    let (store, key) = object_key(admitted, "/batches/")?;
+    let found = store.batch(key.clone(), admitted.app.store_handle.now()).await;
+    batch_object(admitted, &found, &key)
+}
 
-    pub(super) async fn list_batches(&mut self, head: &request::Parts) -> Result<Response<Body>, Failure> {
-        let store = self.batch_store()?;
-        let ask = list_request(head, BATCHES)?;
-        let more = ListRequest { limit: ask.limit + 1, descending: true, ..ask.clone() };
-        let now = self.app.store_handle.now();
-        let found = store.batches(self.tenant(&head.headers), more, now).await;
-        let found = found.map_err(|error| self.batch_failure(&error, "Batch", ""))?;
-        let objects = found.iter().map(|batch| (&*batch.key.id, object(batch)));
-        Ok(self.object_response(list(objects.collect(), ask.limit)))
-    }
+pub(super) async fn list_batches(admitted: &Admitted<'_>) -> Result<Bytes, Failure> {
+    let store = open_store(admitted)?;
+    let range = list_request(admitted.head, BATCHES)?;
+    let more = ListRequest { limit: range.limit + 1, descending: true, ..range.clone() };
+    let now = admitted.app.store_handle.now();
+    let found = store.batches(admitted.tenant(), more, now).await;
+    let found = found.map_err(|error| failure_of(admitted, &error, "Batch", ""))?;
+    let objects = found.iter().map(|batch| (&*batch.key.id, object(batch)));
+    Ok(list(objects.collect(), range.limit))
+}
 
-    pub(super) async fn cancel_batch(&mut self, head: &request::Parts) -> Result<Response<Body>, Failure> {
-        let (store, key) = self.batch_key(head, "/batches/")?;
-        let now = self.app.store_handle.now();
-        let found = store.cancel_batch(key.clone(), now).await;
-        if let Ok(batch) = &found
-            && batch.status.is_terminal()
-            && batch.status != BatchStatus::Cancelled
-        {
-            let ended = Facts::of(batch).ended_at.unwrap_or_else(|| seconds(now));
-            let message =
-                format!("The batch is {} since {ended} and cannot be cancelled.", batch.status.name());
-            return Err(Failure::from(Fault::Conflict).with_message(message));
-        }
-        self.app.batches.wake();
-        self.batch_response(&found, &key)
+pub(super) async fn cancel_batch(admitted: &Admitted<'_>) -> Result<Bytes, Failure> {
+    let (store, key) = object_key(admitted, "/batches/")?;
+    let now = admitted.app.store_handle.now();
+    let found = store.cancel_batch(key.clone(), now).await;
+    if let Ok(batch) = &found
+        && batch.status.is_terminal()
+        && batch.status != BatchStatus::Cancelled
+    {
+        let ended = Facts::of(batch).ended_at.unwrap_or_else(|| seconds(now));
+        let message = format!("The batch is {} since {ended} and cannot be cancelled.", batch.status.name());
+        return Err(Failure::from(Fault::Conflict).with_message(message));
     }
+    admitted.app.batches.wake();
+    batch_object(admitted, &found, &key)
 }
 
 /// Removes a batch that its client believes was not created, but that may have been: the client creates another one.
@@ -127,42 +117,43 @@ async fn remove_refused(app: Arc<App>, store: Arc<Store>, key: Key) {
         tokio::time::sleep(RETRY * tries).await;
         match store.delete_batch(key.clone()).await {
             Ok(()) => return app.batches.wake(),
-            Err(Error::Slow | Error::Unavailable(_)) => {}
-            // What the store was asked for last may still be under way.
+            Err(StoreError::Slow | StoreError::Unavailable(_)) => {}
+            // The last query of the store may still be under way.
             Err(_) if tries < 4 => {}
             Err(_) => return,
         }
     }
 }
 
-/// Reads the part of a list that a query asks for. `limits`: the usual number of entries, and the largest.
+/// Reads the part of a list that a query requests. `limits`: the usual number of entries, and the largest.
 pub(super) fn list_request(
     head: &request::Parts,
     (usual, most): (usize, usize),
 ) -> Result<ListRequest, Failure> {
-    let mut ask = ListRequest { after: None, limit: usual, descending: true, purpose: None };
+    let mut range = ListRequest { after: None, limit: usual, descending: true, purpose: None };
     for (name, value) in form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes()) {
         match (&*name, &*value) {
             (_, "") => {}
-            ("after", id) => ask.after = Some(id.into()),
+            ("after", id) => range.after = Some(id.into()),
             ("limit", limit) => {
                 let limit = limit.parse().ok().filter(|limit| (1..=most).contains(limit));
-                ask.limit = limit.ok_or_else(|| invalid("limit", &format!("it must be from 1 to {most}")))?;
+                range.limit =
+                    limit.ok_or_else(|| invalid("limit", &format!("it must be from 1 to {most}")))?;
             }
-            ("order", "desc") => ask.descending = true,
-            ("order", "asc") => ask.descending = false,
+            ("order", "desc") => range.descending = true,
+            ("order", "asc") => range.descending = false,
             ("order", _) => return Err(invalid("order", "it must be asc or desc")),
-            ("purpose", "batch") => ask.purpose = Some(FilePurpose::Batch),
-            ("purpose", "batch_output") => ask.purpose = Some(FilePurpose::BatchOutput),
-            ("purpose", "user_data") => ask.purpose = Some(FilePurpose::UserData),
+            ("purpose", "batch") => range.purpose = Some(FilePurpose::Batch),
+            ("purpose", "batch_output") => range.purpose = Some(FilePurpose::BatchOutput),
+            ("purpose", "user_data") => range.purpose = Some(FilePurpose::UserData),
             ("purpose", _) => return Err(invalid("purpose", "it must be batch, batch_output or user_data")),
             _ => {}
         }
     }
-    Ok(ask)
+    Ok(range)
 }
 
-/// Writes a list of objects, of which there may be one more than was asked for.
+/// Writes a list of objects, of which there may be one more than was requested.
 pub(super) fn list(mut objects: Vec<(&str, String)>, limit: usize) -> Bytes {
     let has_more = objects.len() > limit;
     objects.truncate(limit);

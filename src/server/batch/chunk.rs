@@ -1,7 +1,7 @@
 //! Chunks of a file, read within the memory that work which can wait may take.
 
 use crate::server::admit::budget::{Budget, BudgetShare};
-use crate::store::{Error, Key, Store};
+use crate::store::{Key, Store, StoreError};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -30,28 +30,28 @@ pub(super) async fn chunk_with(
     key: &Key,
     line: u64,
     budget: &Arc<Budget>,
-) -> Result<NextChunk, Error> {
+) -> Result<NextChunk, StoreError> {
     let Some((place, bytes)) = store.chunk_at(key.clone(), line).await? else { return Ok(NextChunk::End) };
     let Some(share) = budget.spare(usize::try_from(bytes).unwrap_or(usize::MAX)) else {
         return Ok(NextChunk::NoRoom);
     };
     let read = store.chunks(key.clone(), place, 1).await?;
-    let chunk = read.into_iter().find(|chunk| chunk.place == place).ok_or(Error::NotFound)?;
-    let bytes = BudgetShare::hold(&Arc::new(share), Bytes::from_owner(Text(chunk.body)));
+    let chunk = read.into_iter().find(|chunk| chunk.place == place).ok_or(StoreError::NotFound)?;
+    let bytes = BudgetShare::hold(&Arc::new(share), Bytes::from_owner(ChunkText(chunk.body)));
     Ok(NextChunk::Chunk(HeldChunk { first: chunk.first, lines: chunk.lines, bytes }))
 }
 
 /// Returns the text of the chunk at a place. Fails if it is missing.
-pub(super) async fn chunk_text(store: &Store, key: &Key, place: u64) -> Result<Arc<str>, Error> {
+pub(super) async fn chunk_text(store: &Store, key: &Key, place: u64) -> Result<Arc<str>, StoreError> {
     let read = store.chunks(key.clone(), place, 1).await?;
     let chunk = read.into_iter().find(|chunk| chunk.place == place);
-    chunk.map(|chunk| chunk.body).ok_or(Error::NotFound)
+    chunk.map(|chunk| chunk.body).ok_or(StoreError::NotFound)
 }
 
 /// Text as bytes that are not copied.
-struct Text(Arc<str>);
+struct ChunkText(Arc<str>);
 
-impl AsRef<[u8]> for Text {
+impl AsRef<[u8]> for ChunkText {
     fn as_ref(&self) -> &[u8] {
         self.0.as_bytes()
     }

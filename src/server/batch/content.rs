@@ -1,17 +1,19 @@
 //! Content of a file, sent as it is read from the store.
 
 use super::chunk::{HeldChunk, NextChunk, chunk_with};
+use super::{failure_of, object_key};
 use crate::server::App;
 use crate::server::admit::body::{AbortedBody, Body};
-use crate::server::admit::headers::Success;
-use crate::server::context::RequestContext;
+use crate::server::admitted::Admitted;
+use crate::server::headers::Success;
 use crate::server::record::Record;
-use crate::store::{Error, Key, Store, StoredFile};
+use crate::server::reply::ClientReply;
+use crate::store::{Key, Store, StoreError, StoredFile};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use futures::Stream;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Response, request};
+use http::{HeaderMap, HeaderValue, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use std::sync::Arc;
@@ -19,24 +21,23 @@ use std::time::Duration;
 
 /// Interval at which a download looks for room in memory.
 const LOOK: Duration = Duration::from_millis(50);
-/// Bytes that the HTTP library gets at once. It may copy them: what is not sent yet stays in the chunk, which is counted.
+/// Bytes that the HTTP library gets at once. It may copy them: bytes not yet sent stay in the chunk, which is counted.
 const PIECE: usize = 128 << 10;
 
-impl RequestContext {
-    pub(super) async fn file_content(&mut self, head: &request::Parts) -> Result<Response<Body>, Failure> {
-        let (store, key) = self.batch_key(head, "/files/")?;
-        let found = store.file(key.clone(), self.app.store_handle.now()).await;
-        let file = found.map_err(|error| self.batch_failure(&error, "File", &key.id))?;
-        let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
-        record.answered_from_store();
-        let kind =
-            HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))]);
-        let success =
-            Success { request_id: &record.request_id, passed: &self.passed, attempts: 0, model: None };
-        let head = success.relayed(200, &kind);
-        let body = StreamBody::new(content(store, file, record));
-        Ok(head.map(|()| Body::arriving(Box::new(body))))
-    }
+pub(super) async fn file_content(
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+) -> Result<Response<Body>, Failure> {
+    let (store, key) = object_key(admitted, "/files/")?;
+    let found = store.file(key.clone(), admitted.app.store_handle.now()).await;
+    let file = found.map_err(|error| failure_of(admitted, &error, "File", &key.id))?;
+    let mut record = reply.take_record()?;
+    record.answered_from_store();
+    let kind = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))]);
+    let success = Success { request_id: &record.request_id, passed: &reply.passed, attempts: 0, model: None };
+    let head = success.relayed(200, &kind);
+    let body = StreamBody::new(content(store, file, record));
+    Ok(head.map(|()| Body::arriving(Box::new(body))))
 }
 
 /// Streams the chunks of a file; its request lasts until the last one was handed over. If one is missing, or the process
@@ -74,10 +75,10 @@ fn content(
 async fn next_chunk(store: &Store, key: &Key, line: u64, app: &App) -> Result<HeldChunk, Failure> {
     let read = async {
         loop {
-            match chunk_with(store, key, line, &app.budget).await? {
+            match chunk_with(store, key, line, &app.admit.budget).await? {
                 NextChunk::Chunk(chunk) => return Ok(chunk),
                 NextChunk::NoRoom => tokio::time::sleep(LOOK).await,
-                NextChunk::End => return Err(Error::NotFound),
+                NextChunk::End => return Err(StoreError::NotFound),
             }
         }
     };
@@ -86,7 +87,7 @@ async fn next_chunk(store: &Store, key: &Key, line: u64, app: &App) -> Result<He
         () = app.cut() => return Err(Fault::Draining.into()),
     };
     read.map_err(|error| match error {
-        Error::NotFound => Failure::from(Fault::NotFound).with_message("The file was deleted."),
+        StoreError::NotFound => Failure::from(Fault::NotFound).with_message("The file was deleted."),
         error => {
             tracing::warn!(file = &*key.id, %error, "the content of a file cannot be read on");
             Fault::StoreUnavailable.into()

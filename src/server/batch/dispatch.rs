@@ -3,8 +3,8 @@
 //! Connections to engines belong to a thread, so a line runs on one of the threads, in turn. Dropping the answer's
 //! future ends the line there, as a client does that leaves.
 
+use crate::server::BackgroundCount;
 use crate::server::Worker;
-use crate::server::responses::BackgroundCount;
 use axum::Router;
 use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
@@ -53,7 +53,7 @@ impl Dispatcher {
     }
 
     /// Has a request answered by the next thread; `None` if the thread has ended or the request ended in a bug.
-    pub(super) async fn ask(&self, request: Request<Incoming>, limit: usize) -> Option<LineAnswer> {
+    pub(super) async fn dispatch(&self, request: Request<Incoming>, limit: usize) -> Option<LineAnswer> {
         let at = self.next.fetch_add(1, Ordering::Relaxed) % self.threads.len().max(1);
         let (reply, answer) = oneshot::channel();
         self.threads.get(at)?.send(LineJob { request, limit, reply }).await.ok()?;

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Numbers of lines: all before the cursor, and ranges behind it.
+/// Numbers of lines: all before the cursor, and ranges after it.
 #[derive(Debug, Default)]
 pub(super) struct DoneLines {
     cursor: u64,
-    /// First number of each range behind the cursor, with the first one behind the range. No two ranges touch.
+    /// First number of each range after the cursor, with the first one after the range. No two ranges touch.
     ranges: BTreeMap<u64, u64>,
 }
 
@@ -29,7 +29,7 @@ impl DoneLines {
         self.cursor
     }
 
-    /// Returns the ranges behind the cursor, for instance `7-9,11`.
+    /// Returns the ranges after the cursor, for instance `7-9,11`.
     pub(super) fn ahead(&self) -> String {
         let mut text = String::new();
         for (first, end) in &self.ranges {
@@ -85,7 +85,7 @@ mod tests {
         assert!(!done.contains(6) && !done.contains(8));
     }
 
-    /// Whatever the order, each line is done once, and what is stored says the same.
+    /// Whatever the order, each line is done once, and the stored ranges say the same.
     #[test]
     fn it_is_read_as_it_was_stored() {
         let mut done = DoneLines::default();

@@ -1,4 +1,4 @@
-//! What a batch object says beside what the store interprets: kept as one JSON text, and written for clients.
+//! Fields of a batch object that the store does not interpret: kept as one JSON text, and written for clients.
 
 use super::seconds;
 use crate::store::{Batch, BatchStatus};
@@ -18,7 +18,7 @@ pub(super) struct Facts {
     pub(super) finalizing_at: Option<u64>,
     /// Time of the end, which the status names.
     pub(super) ended_at: Option<u64>,
-    pub(super) counts: Counts,
+    pub(super) counts: LineCounts,
     /// True if the output file has lines.
     pub(super) has_output: bool,
     /// True if the file of errors has lines.
@@ -30,7 +30,7 @@ pub(super) struct Facts {
 /// Numbers of lines.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-pub(super) struct Counts {
+pub(super) struct LineCounts {
     pub(super) total: u64,
     pub(super) completed: u64,
     pub(super) failed: u64,
@@ -95,7 +95,7 @@ struct BatchObject<'a> {
     expired_at: Option<u64>,
     cancelling_at: Option<u64>,
     cancelled_at: Option<u64>,
-    request_counts: Counts,
+    request_counts: LineCounts,
     usage: UsageObject,
     metadata: Option<&'a RawValue>,
 }

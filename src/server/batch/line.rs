@@ -2,11 +2,11 @@
 
 use super::dispatch::{Dispatcher, LineAnswer};
 use super::facts::{LineError, LineUsage};
-use super::identity::LineIdentity;
-use super::registry::{Batches, LineSlot, Signals};
+use super::registry::{BatchSignals, Batches, LineSlot};
 use crate::json::{self, Members, Raw};
+use crate::server::admit::batch_line::LineIdentity;
 use crate::server::{ActiveConfig, App};
-use crate::upstream::Target;
+use crate::upstream::ModelTarget;
 use crate::wire::ident;
 use axum::body::Body as Incoming;
 use bytes::Bytes;
@@ -27,7 +27,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// Line that is ready to run.
-pub(super) struct Line {
+pub(super) struct RunningLine {
     pub(super) number: u64,
     pub(super) custom_id: String,
     pub(super) model: String,
@@ -38,7 +38,7 @@ pub(super) struct Line {
     pub(super) attempts: Option<Box<Attempts>>,
 }
 
-impl Line {
+impl RunningLine {
     /// Returns the bytes of its body, and of the answer that is kept.
     pub(super) fn bytes(&self) -> usize {
         let answer = self.attempts.as_ref().and_then(|attempts| attempts.answer.as_ref()?.body.as_ref());
@@ -60,13 +60,13 @@ pub(super) struct Attempts {
 
 /// End of an attempt.
 pub(super) enum LineEnd {
-    Result(Outcome),
+    Result(LineOutcome),
     /// The line has to be tried again.
-    Again(Line),
+    Again(RunningLine),
 }
 
 /// Result of a line.
-pub(super) struct Outcome {
+pub(super) struct LineOutcome {
     pub(super) number: u64,
     /// Line for the output file, or for the file of errors.
     pub(super) text: String,
@@ -79,7 +79,7 @@ pub(super) struct LineContext {
     pub(super) present: Arc<ActiveConfig>,
     pub(super) dispatcher: Arc<Dispatcher>,
     pub(super) batches: Arc<Batches>,
-    pub(super) signals: Arc<Signals>,
+    pub(super) signals: Arc<BatchSignals>,
     pub(super) batch: Arc<str>,
     pub(super) endpoint: String,
     pub(super) identity: LineIdentity,
@@ -107,7 +107,7 @@ struct ResultError<'a> {
 }
 
 /// Returns the model to which a line would be sent now.
-pub(super) fn target(app: &App, line: &Line) -> Target {
+pub(super) fn target(app: &App, line: &RunningLine) -> ModelTarget {
     let model = match &app.config.default_model {
         Some(default) if line.model.is_empty() => default,
         _ => &*line.model,
@@ -117,17 +117,17 @@ pub(super) fn target(app: &App, line: &Line) -> Target {
 
 /// Returns true if a line may begin: an upstream of its target has room beside the requests of clients and the lines
 /// that are about to be sent.
-pub(super) fn has_room(app: &App, target: &Target) -> bool {
+pub(super) fn has_room(app: &App, target: &ModelTarget) -> bool {
     let starting = app.batches.starting();
     app.pool.has_spare(target, app.config.batch.upstream_requests.saturating_sub(starting))
 }
 
 impl LineContext {
     /// Sends a line to an engine.
-    pub(super) async fn run(self: Arc<Self>, mut line: Line, slot: LineSlot) -> LineEnd {
+    pub(super) async fn run(self: Arc<Self>, mut line: RunningLine, slot: LineSlot) -> LineEnd {
         let app = self.present.app();
         let answer = match self.request(&line, &slot) {
-            Some(request) => self.dispatcher.ask(request, app.config.limits.max_answer_bytes).await,
+            Some(request) => self.dispatcher.dispatch(request, app.config.limits.max_answer_bytes).await,
             None => None,
         };
         let (mut broken, pause) =
@@ -154,11 +154,11 @@ impl LineContext {
     }
 
     /// Returns the result of a line that is not tried again: its last answer.
-    pub(super) fn result_without_retry(&self, line: &Line) -> Outcome {
+    pub(super) fn result_without_retry(&self, line: &RunningLine) -> LineOutcome {
         self.outcome(line, line.attempts.as_ref().and_then(|attempts| attempts.answer.as_ref()))
     }
 
-    fn request(&self, line: &Line, slot: &LineSlot) -> Option<Request<Incoming>> {
+    fn request(&self, line: &RunningLine, slot: &LineSlot) -> Option<Request<Incoming>> {
         let request = Request::builder()
             .method(Method::POST)
             .uri(&self.endpoint)
@@ -170,7 +170,7 @@ impl LineContext {
         request.body(Incoming::from(line.body.clone())).ok()
     }
 
-    fn outcome(&self, line: &Line, answer: Option<&LineAnswer>) -> Outcome {
+    fn outcome(&self, line: &RunningLine, answer: Option<&LineAnswer>) -> LineOutcome {
         let text = answer.and_then(|answer| std::str::from_utf8(answer.body.as_ref()?).ok());
         // A line of the file has no line end inside.
         let body = text.and_then(Raw::of).map(json::compacted);
@@ -183,13 +183,13 @@ impl LineContext {
         let response = ResultResponse { status_code: answer.status, request_id: answer.request_id(), body };
         let text = self.result(line.number, &line.custom_id, Some(response), None);
         let usage = if is_success { usage(body.get()) } else { LineUsage::default() };
-        Outcome { number: line.number, text, is_success, usage }
+        LineOutcome { number: line.number, text, is_success, usage }
     }
 
     /// Returns the result of a line that has no answer.
-    pub(super) fn failed(&self, number: u64, custom_id: &str, code: &str, message: &str) -> Outcome {
+    pub(super) fn failed(&self, number: u64, custom_id: &str, code: &str, message: &str) -> LineOutcome {
         let text = self.result(number, custom_id, None, Some(ResultError { code, message }));
-        Outcome { number, text, is_success: false, usage: LineUsage::default() }
+        LineOutcome { number, text, is_success: false, usage: LineUsage::default() }
     }
 
     fn result(

@@ -16,9 +16,8 @@ pub(super) mod dispatch;
 mod done_lines;
 mod facts;
 mod files;
-pub(super) mod identity;
 mod line;
-mod named_files;
+pub(super) mod named_files;
 mod queue;
 mod reader;
 pub(super) mod registry;
@@ -27,12 +26,14 @@ pub(super) mod runner;
 mod upload;
 
 use super::admit::body::Body;
-use super::admit::headers;
-use super::context::RequestContext;
-use crate::store::{Error, Key, Store};
+use super::admitted::Admitted;
+use super::headers;
+use super::reply::ClientReply;
+use super::request_body::RequestBody;
+use super::storage::objects::{decoded, not_found};
+use crate::store::{Key, Store, StoreError};
 use crate::wire::fault::{Failure, Fault};
-use axum::body::Body as Incoming;
-use http::{Method, Response, request};
+use http::{Method, Response};
 use std::sync::Arc;
 
 /// Object that a path of files or batches names.
@@ -52,62 +53,61 @@ pub(super) enum BatchPath {
     Cancel,
 }
 
-impl RequestContext {
-    /// Serves a request for files or batches. Fails if it is invalid, names an object that does not exist, exceeds
-    /// a limit, or if the store fails.
-    pub(super) async fn serve_batch(
-        &mut self,
-        head: &request::Parts,
-        body: Option<Incoming>,
-        what: BatchPath,
-    ) -> Result<Response<Body>, Failure> {
-        if what == BatchPath::Files && head.method == Method::POST {
-            return self.upload_file(head, body).await;
-        }
-        match what {
-            // The SDKs accept application/binary here.
-            BatchPath::Content => headers::check_relayed(&head.headers)?,
-            _ => headers::check(&head.headers)?,
-        }
-        if what == BatchPath::Batches && head.method == Method::POST {
-            let limit = self.app.config.limits.other_body_bytes;
-            let body = self.body(body, limit).await?;
-            return self.create_batch(head, &body).await;
-        }
-        self.active_request.begin_answer();
-        match what {
-            BatchPath::Files => self.list_files(head).await,
-            BatchPath::File if head.method == Method::DELETE => self.delete_file(head).await,
-            BatchPath::File => self.show_file(head).await,
-            BatchPath::Content => self.file_content(head).await,
-            BatchPath::Batches => self.list_batches(head).await,
-            BatchPath::Batch => self.show_batch(head).await,
-            BatchPath::Cancel => self.cancel_batch(head).await,
-        }
+/// Serves a request for files or batches. Fails if it is invalid, names an object that does not exist, exceeds
+/// a limit, or if the store fails.
+pub(super) async fn serve(
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+    body: &mut RequestBody,
+    what: BatchPath,
+) -> Result<Response<Body>, Failure> {
+    let method = &admitted.head.method;
+    if what == BatchPath::Files && method == Method::POST {
+        return upload::upload_file(admitted, reply, body).await;
     }
-
-    /// Returns the open store. Fails if it is not open.
-    fn batch_store(&self) -> Result<Arc<Store>, Failure> {
-        self.app.store_handle.opened()?.ok_or_else(|| Fault::StoreUnavailable.into())
+    match what {
+        // The SDKs accept application/binary here.
+        BatchPath::Content => headers::check_relayed(&admitted.head.headers)?,
+        _ => headers::check(&admitted.head.headers)?,
     }
-
-    /// Returns the store, and the key of the object that a path names behind `before`.
-    fn batch_key(&self, head: &request::Parts, before: &str) -> Result<(Arc<Store>, Key), Failure> {
-        let rest = head.uri.path().split_once(before).map_or("", |(_, rest)| rest);
-        let id = super::responses::decoded(rest.split('/').next().unwrap_or(rest));
-        Ok((self.batch_store()?, Key { tenant: self.tenant(&head.headers), id: id.into() }))
+    if what == BatchPath::Batches && method == Method::POST {
+        let bytes = body.read(admitted.app.config.limits.other_body_bytes, admitted, reply).await?;
+        return Ok(reply.object(api::create_batch(admitted, &bytes).await?));
     }
+    body.active_request.begin_answer();
+    let object = match what {
+        BatchPath::Content => return content::file_content(admitted, reply).await,
+        BatchPath::Files => files::list_files(admitted).await?,
+        BatchPath::File if method == Method::DELETE => files::delete_file(admitted).await?,
+        BatchPath::File => files::show_file(admitted).await?,
+        BatchPath::Batches => api::list_batches(admitted).await?,
+        BatchPath::Batch => api::show_batch(admitted).await?,
+        BatchPath::Cancel => api::cancel_batch(admitted).await?,
+    };
+    Ok(reply.object(object))
+}
 
-    /// Converts an error of the store; `what` and `id` name the object.
-    fn batch_failure(&self, error: &Error, what: &str, id: &str) -> Failure {
-        match error {
-            Error::NotFound => super::responses::not_found(what, id),
-            Error::NoCursor => crate::request::invalid("after", "the list has no such object"),
-            other => {
-                let request_id = self.record.as_ref().map(|record| &*record.request_id);
-                tracing::warn!(request_id, error = %other, "the store does not answer as it should");
-                Fault::StoreUnavailable.into()
-            }
+/// Returns the open store. Fails if it is not open.
+fn open_store(admitted: &Admitted<'_>) -> Result<Arc<Store>, Failure> {
+    admitted.app.store_handle.opened()?.ok_or_else(|| Fault::StoreUnavailable.into())
+}
+
+/// Returns the store, and the key of the object that the path names after `before`.
+fn object_key(admitted: &Admitted<'_>, before: &str) -> Result<(Arc<Store>, Key), Failure> {
+    let rest = admitted.head.uri.path().split_once(before).map_or("", |(_, rest)| rest);
+    let id = decoded(rest.split('/').next().unwrap_or(rest));
+    Ok((open_store(admitted)?, Key { tenant: admitted.tenant(), id: id.into() }))
+}
+
+/// Converts an error of the store; `what` and `id` name the object.
+fn failure_of(admitted: &Admitted<'_>, error: &StoreError, what: &str, id: &str) -> Failure {
+    match error {
+        StoreError::NotFound => not_found(what, id),
+        StoreError::NoCursor => crate::request::invalid("after", "the list has no such object"),
+        other => {
+            let request_id = &*admitted.request_id;
+            tracing::warn!(request_id, error = %other, "the store does not answer as it should");
+            Fault::StoreUnavailable.into()
         }
     }
 }

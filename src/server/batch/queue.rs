@@ -3,7 +3,7 @@
 //!
 //! Remembers: a bounded part of the input. Never: has a line wait for the engines of another line's model.
 
-use super::line::Line;
+use super::line::RunningLine;
 use std::collections::VecDeque;
 use tokio::time::Instant;
 
@@ -14,9 +14,9 @@ const FULL: (usize, usize) = (256, 1 << 20);
 #[derive(Default)]
 pub(super) struct LineQueue {
     /// Lines that wait for another attempt.
-    tried: VecDeque<Line>,
+    tried: VecDeque<RunningLine>,
     /// Lines without an attempt, in the order of the input.
-    untried: VecDeque<Line>,
+    untried: VecDeque<RunningLine>,
 }
 
 impl LineQueue {
@@ -27,35 +27,35 @@ impl LineQueue {
     /// Returns true if no more lines are to be read. `free` is the number of lines that could run beside those that do.
     pub(super) fn is_full(&self, free: usize) -> bool {
         let lines = self.tried.len() + self.untried.len();
-        let bytes = || self.tried.iter().chain(&self.untried).map(Line::bytes).sum::<usize>();
+        let bytes = || self.tried.iter().chain(&self.untried).map(RunningLine::bytes).sum::<usize>();
         lines >= FULL.0 || lines >= free && bytes() >= FULL.1
     }
 
-    pub(super) fn push(&mut self, line: Line) {
+    pub(super) fn push(&mut self, line: RunningLine) {
         self.of(&line).push_back(line);
     }
 
     /// Puts a line back that was taken, before all others.
-    pub(super) fn put_back(&mut self, line: Line) {
+    pub(super) fn put_back(&mut self, line: RunningLine) {
         self.of(&line).push_front(line);
     }
 
     /// Returns the lines among which a line waits.
-    fn of(&mut self, line: &Line) -> &mut VecDeque<Line> {
+    fn of(&mut self, line: &RunningLine) -> &mut VecDeque<RunningLine> {
         if line.attempts.is_some() { &mut self.tried } else { &mut self.untried }
     }
 
     /// Removes the first line that may be sent now, if there is one. `target` gives what it would be sent to, and
-    /// `has_room` is asked about each of these once. While `most` lines of a model wait for another attempt, no new
+    /// `has_room` is called once for each of these. While `most` lines of a model wait for another attempt, no new
     /// ones of it begin.
     pub(super) fn take<T: PartialEq>(
         &mut self,
         most: usize,
-        target: impl Fn(&Line) -> T,
+        target: impl Fn(&RunningLine) -> T,
         has_room: impl Fn(&T) -> bool,
-    ) -> Option<Line> {
+    ) -> Option<RunningLine> {
         let (now, mut full) = (Instant::now(), Vec::new());
-        let mut has_room = |line: &Line| {
+        let mut has_room = |line: &RunningLine| {
             let target = target(line);
             if full.contains(&target) {
                 return false;
@@ -66,17 +66,18 @@ impl LineQueue {
             }
             has_room
         };
-        let is_due = |line: &Line| line.attempts.as_ref().is_none_or(|attempts| attempts.due <= now);
+        let is_due = |line: &RunningLine| line.attempts.as_ref().is_none_or(|attempts| attempts.due <= now);
         if let Some(at) = self.tried.iter().position(|line| is_due(line) && has_room(line)) {
             return self.tried.remove(at);
         }
-        let retries = |line: &Line| self.tried.iter().filter(|tried| tried.model == line.model).count();
+        let retries =
+            |line: &RunningLine| self.tried.iter().filter(|tried| tried.model == line.model).count();
         let at = self.untried.iter().position(|line| retries(line) < most && has_room(line));
         self.untried.remove(at?)
     }
 
     /// Removes the lines that wait for another attempt.
-    pub(super) fn take_tried(&mut self) -> VecDeque<Line> {
+    pub(super) fn take_tried(&mut self) -> VecDeque<RunningLine> {
         std::mem::take(&mut self.tried)
     }
 }
@@ -88,17 +89,17 @@ mod tests {
     use std::cell::Cell;
     use std::time::Duration;
 
-    fn line(number: u64, model: &str) -> Line {
+    fn line(number: u64, model: &str) -> RunningLine {
         let (custom_id, model, body) = (String::new(), model.to_owned(), "0123456789".into());
-        Line { number, custom_id, model, body, seed: number, attempts: None }
+        RunningLine { number, custom_id, model, body, seed: number, attempts: None }
     }
 
-    fn tried(number: u64, model: &str, due: Instant) -> Line {
+    fn tried(number: u64, model: &str, due: Instant) -> RunningLine {
         let attempts = Attempts { broken: 0, pause: Duration::ZERO, due, answer: None };
-        Line { attempts: Some(Box::new(attempts)), ..line(number, model) }
+        RunningLine { attempts: Some(Box::new(attempts)), ..line(number, model) }
     }
 
-    fn model(line: &Line) -> String {
+    fn model(line: &RunningLine) -> String {
         line.model.clone()
     }
 
@@ -115,13 +116,13 @@ mod tests {
         for number in 0..6 {
             queue.push(line(number, if number % 2 == 0 { "busy" } else { "free" }));
         }
-        let asked = Cell::new(0);
+        let calls = Cell::new(0);
         let has_room = |model: &String| {
-            asked.set(asked.get() + 1);
+            calls.set(calls.get() + 1);
             model == "free"
         };
         assert_eq!(queue.take(9, model, has_room).map(|line| line.number), Some(1));
-        assert_eq!(asked.get(), 2, "each model once");
+        assert_eq!(calls.get(), 2, "each model once");
         assert_eq!(taken(&mut queue, 9, &["free"]), [3, 5]);
         assert_eq!(taken(&mut queue, 9, &["busy"]), [0, 2, 4]);
         assert!(queue.is_empty());
@@ -148,7 +149,7 @@ mod tests {
         assert!(queue.is_full(1_000));
         let first = queue.take(9, model, |_| true).unwrap();
         assert!(!queue.is_full(1));
-        let large = |line: Line| Line { body: vec![b'x'; 1 << 20].into(), ..line };
+        let large = |line: RunningLine| RunningLine { body: vec![b'x'; 1 << 20].into(), ..line };
         queue.put_back(large(first));
         let first = queue.take(9, model, |_| true).unwrap();
         assert_eq!(first.number, 0);

@@ -2,7 +2,7 @@
 
 use super::chunk::{HeldChunk, NextChunk, chunk_with};
 use crate::server::admit::budget::Budget;
-use crate::store::{Error, Key, Store};
+use crate::store::{Key, Store, StoreError};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl LineReader {
     }
 
     /// Reads the next line.
-    pub(super) async fn next(&mut self) -> Result<NextLine, Error> {
+    pub(super) async fn next(&mut self) -> Result<NextLine, StoreError> {
         let is_here = self.chunk.as_ref().is_some_and(|chunk| self.next < chunk.first + chunk.lines);
         if !is_here {
             // The last one makes room before the next one comes.

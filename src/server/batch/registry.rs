@@ -1,5 +1,6 @@
 //! Batches that this process runs, and the signals by which other tasks end them.
 
+use crate::server::admit::batch_line::LineStart;
 use crate::store::Key;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -11,49 +12,21 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(in crate::server) struct Batches {
     wake: Notify,
-    running: Mutex<HashMap<Key, Arc<Signals>>>,
+    running: Mutex<HashMap<Key, Arc<BatchSignals>>>,
     lines: AtomicUsize,
     /// Lines of these that have no upstream yet.
-    starting: AtomicUsize,
+    starting: Arc<AtomicUsize>,
 }
 
 /// Signals to the task of one batch.
 #[derive(Default)]
-pub(super) struct Signals {
+pub(super) struct BatchSignals {
     /// Number of the ownership.
     pub(super) term: u64,
     /// True once its client has cancelled the batch.
     pub(super) cancel: AtomicBool,
     /// True once another process owns the batch.
     pub(super) lost: AtomicBool,
-}
-
-/// Line that has room and has not been given an upstream yet, where it counts from then on.
-pub(in crate::server) struct LineStart {
-    batches: Arc<Batches>,
-    is_over: AtomicBool,
-    /// Seed by which the model is drawn that the line's name for it stands for, as for the room that it has.
-    pub(in crate::server) seed: u64,
-}
-
-impl LineStart {
-    fn begin(batches: &Arc<Batches>, seed: u64) -> Self {
-        batches.starting.fetch_add(1, Ordering::Relaxed);
-        Self { batches: Arc::clone(batches), is_over: AtomicBool::new(false), seed }
-    }
-
-    /// Notes that the line counts at its upstream, or has failed before.
-    pub(in crate::server) fn end(&self) {
-        if !self.is_over.swap(true, Ordering::Relaxed) {
-            self.batches.starting.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for LineStart {
-    fn drop(&mut self) {
-        self.end();
-    }
 }
 
 /// Permission to run one line, given back when dropped.
@@ -70,16 +43,16 @@ impl Drop for LineSlot {
 }
 
 /// Entry of a batch, removed when dropped, however its task ends.
-pub(super) struct Entry {
+pub(super) struct BatchEntry {
     batches: Arc<Batches>,
     key: Key,
-    pub(super) signals: Arc<Signals>,
+    pub(super) signals: Arc<BatchSignals>,
 }
 
-impl Drop for Entry {
+impl Drop for BatchEntry {
     fn drop(&mut self) {
         let mut running = self.batches.running.lock();
-        // A later ownership of the same batch has an entry of its own.
+        // A later ownership of the same batch has its own entry.
         if running.get(&self.key).is_some_and(|signals| Arc::ptr_eq(signals, &self.signals)) {
             running.remove(&self.key);
         }
@@ -87,7 +60,7 @@ impl Drop for Entry {
 }
 
 impl Batches {
-    /// Has the store asked for new batches and cancellations soon.
+    /// Has the store queried for new batches and cancellations soon.
     pub(in crate::server) fn wake(&self) {
         self.wake.notify_one();
     }
@@ -111,14 +84,14 @@ impl Batches {
         self.starting.load(Ordering::Relaxed)
     }
 
-    pub(super) fn begin(self: &Arc<Self>, key: &Key, term: u64) -> Entry {
-        let signals = Arc::new(Signals { term, ..Signals::default() });
+    pub(super) fn begin(self: &Arc<Self>, key: &Key, term: u64) -> BatchEntry {
+        let signals = Arc::new(BatchSignals { term, ..BatchSignals::default() });
         let before = self.running.lock().insert(key.clone(), Arc::clone(&signals));
         before.iter().for_each(|before| before.lost.store(true, Ordering::Relaxed));
-        Entry { batches: Arc::clone(self), key: key.clone(), signals }
+        BatchEntry { batches: Arc::clone(self), key: key.clone(), signals }
     }
 
-    pub(super) fn all(&self) -> Vec<(Key, Arc<Signals>)> {
+    pub(super) fn all(&self) -> Vec<(Key, Arc<BatchSignals>)> {
         self.running.lock().iter().map(|(key, signals)| (key.clone(), Arc::clone(signals))).collect()
     }
 
@@ -127,6 +100,6 @@ impl Batches {
         let room = |lines: usize| (lines < most).then_some(lines + 1);
         let taken = self.lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
         taken.ok()?;
-        Some(LineSlot { batches: Arc::clone(self), start: Arc::new(LineStart::begin(self, seed)) })
+        Some(LineSlot { batches: Arc::clone(self), start: Arc::new(LineStart::begin(&self.starting, seed)) })
     }
 }

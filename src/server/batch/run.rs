@@ -5,15 +5,15 @@
 
 use super::done_lines::DoneLines;
 use super::facts::Facts;
-use super::identity::LineIdentity;
-use super::line::{Line, LineContext, LineEnd, Outcome, has_room, mistake, target};
+use super::line::{LineContext, LineEnd, LineOutcome, RunningLine, has_room, mistake, target};
 use super::queue::LineQueue;
 use super::reader::{LineReader, LineText, NextLine};
-use super::registry::Entry;
+use super::registry::BatchEntry;
 use super::seconds;
 use crate::request::batch::BatchLine;
 use crate::server::App;
-use crate::store::{Batch, BatchStatus, BatchStep, Error, Key, Lines, Store};
+use crate::server::admit::batch_line::LineIdentity;
+use crate::store::{Batch, BatchStatus, BatchStep, Key, ResultLines, Store, StoreError};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::collections::HashSet;
@@ -57,19 +57,19 @@ struct ActiveLines {
 pub(super) struct BatchRun {
     context: Arc<LineContext>,
     store: Arc<Store>,
-    entry: Entry,
+    entry: BatchEntry,
     batch: Batch,
     facts: Facts,
     version: u64,
     done: DoneLines,
-    output: Lines,
-    errors: Lines,
+    output: ResultLines,
+    errors: ResultLines,
     /// Time of the first result that is not stored yet.
     since: Option<Instant>,
 }
 
 impl BatchRun {
-    pub(super) fn new(context: LineContext, store: Arc<Store>, entry: Entry, batch: Batch) -> Self {
+    pub(super) fn new(context: LineContext, store: Arc<Store>, entry: BatchEntry, batch: Batch) -> Self {
         let facts = Facts::of(&batch);
         let done = DoneLines::read(batch.cursor, &batch.ahead);
         Self {
@@ -80,8 +80,8 @@ impl BatchRun {
             batch,
             facts,
             done,
-            output: Lines::default(),
-            errors: Lines::default(),
+            output: ResultLines::default(),
+            errors: ResultLines::default(),
             since: None,
         }
     }
@@ -156,7 +156,12 @@ impl BatchRun {
 
     fn reader(&self) -> LineReader {
         let key = Key { tenant: self.batch.key.tenant.clone(), id: self.batch.input.clone() };
-        LineReader::new(Arc::clone(&self.store), key, Arc::clone(&self.app().budget), self.done.cursor())
+        LineReader::new(
+            Arc::clone(&self.store),
+            key,
+            Arc::clone(&self.app().admit.budget),
+            self.done.cursor(),
+        )
     }
 
     /// Reads the next line; repeats a read that fails.
@@ -241,8 +246,8 @@ impl BatchRun {
         self.save(BatchStatus::InProgress).await.map(|_| true)
     }
 
-    /// Runs the lines that are not done. Returns once all are, or fails with the reason to stop; what has a result
-    /// then is stored.
+    /// Runs the lines that are not done. Returns once all are, or fails with the reason to stop; lines that have a
+    /// result then are stored.
     async fn run_lines(&mut self) -> Result<(), Stop> {
         let (reader, queue) = (self.reader(), LineQueue::default());
         let mut lines = ActiveLines { reader, is_read: false, queue, running: FuturesUnordered::new() };
@@ -346,7 +351,7 @@ impl BatchRun {
     }
 
     /// Returns a line of the input that is to be run; `None` if it is empty or has a result.
-    fn line(&mut self, number: u64, text: &LineText) -> Option<Line> {
+    fn line(&mut self, number: u64, text: &LineText) -> Option<RunningLine> {
         if self.done.contains(number) {
             return None;
         }
@@ -357,7 +362,7 @@ impl BatchRun {
         };
         let mut hasher = DefaultHasher::new();
         (&self.batch.key.id, number).hash(&mut hasher);
-        Some(Line {
+        Some(RunningLine {
             number,
             custom_id: line.custom_id.into_owned(),
             model: line.model.into_owned(),
@@ -368,7 +373,7 @@ impl BatchRun {
     }
 
     /// Notes the result of a line, to be stored with the next step.
-    fn note(&mut self, outcome: Outcome) {
+    fn note(&mut self, outcome: LineOutcome) {
         let app = self.app();
         let (metrics, usage, more) = (&app.metrics, &mut self.facts.usage, outcome.usage);
         let lines = if outcome.is_success {
@@ -417,11 +422,15 @@ impl BatchRun {
             let saved = self.store.advance_batch(key, term, step.clone(), limits, self.now()).await;
             match saved {
                 Ok(status) => break status,
-                Err(Error::Fenced | Error::NotFound | Error::Conflict) => return Err(Stop::Lost),
+                Err(StoreError::Fenced | StoreError::NotFound | StoreError::Conflict) => {
+                    return Err(Stop::Lost);
+                }
                 Err(error) => {
                     tracing::warn!(batch = &*self.batch.key.id, %error, "results of a batch are not stored yet");
                     // A batch without room waits for some until its end, and then ends without these results.
-                    if error == Error::Full && matches!(self.stop(), Some(Stop::Cancelled | Stop::Expired)) {
+                    if error == StoreError::Full
+                        && matches!(self.stop(), Some(Stop::Cancelled | Stop::Expired))
+                    {
                         (step.output, step.errors, is_kept) = (Arc::default(), Arc::default(), false);
                         self.facts.forget_results_since(&Facts::of(&self.batch));
                         step.facts = self.facts.text().into();

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Batches that run at once; others wait.
 const RUNNING: usize = 64;
-/// Interval at which the store is asked for batches and cancellations.
+/// Interval at which the store is queried for batches and cancellations.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs batches without end.
@@ -36,7 +36,7 @@ pub(in crate::server) async fn run_batches(present: Arc<ActiveConfig>, dispatche
                 Ok(claimed) => claimed.into_iter().for_each(|batch| {
                     start(&present, &dispatcher, &store, &batches, batch);
                 }),
-                Err(error) => tracing::warn!(%error, "the store was not asked for batches"),
+                Err(error) => tracing::warn!(%error, "the store was not queried for batches"),
             }
         }
         app.metrics.batches_running.set(i64::try_from(batches.count()).unwrap_or(i64::MAX));
@@ -73,7 +73,7 @@ fn start(
 /// store attributes to this process although no task runs it is given up, so that it is taken again. Returns false if the store
 /// did not answer.
 async fn renew(app: &App, store: &Store) -> bool {
-    // Listed before the store is asked, so that every batch listed here is in the store's answer.
+    // Listed before the store is queried, so that every batch listed here is in the store's answer.
     let here = app.batches.all();
     let (owner, now) = (Arc::clone(&app.store_handle.owner), app.store_handle.now());
     let owned = match store.renew_batches(owner, now).await {

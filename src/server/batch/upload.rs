@@ -2,21 +2,23 @@
 //!
 //! Remembers: one chunk, or one line that is longer. Never: holds the file, or shows a part of it to anybody.
 
-use super::at_limit;
 use super::files::file_object;
+use super::{at_limit, failure_of, open_store};
 use crate::request::batch::expiry;
 use crate::request::form::{FormEvent, FormReader};
 use crate::request::invalid;
-use crate::server::admit::body::{Body, Reader};
+use crate::server::admit::body::{Body, ClientBodyReader};
 use crate::server::admit::budget::BudgetShare;
-use crate::server::admit::headers;
-use crate::server::context::RequestContext;
-use crate::store::{Chunk, Error, FileLimits, FilePurpose, Key, Millis, NewFile, Store, StoredFile};
+use crate::server::admitted::Admitted;
+use crate::server::headers;
+use crate::server::reply::ClientReply;
+use crate::server::request_body::RequestBody;
+use crate::store::{FileChunk, FileLimits, FilePurpose, Key, Millis, NewFile, Store, StoreError, StoredFile};
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
+use http::Response;
 use http::header::CONTENT_TYPE;
-use http::{Response, request};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,77 +31,76 @@ const AROUND: u64 = 64 << 10;
 /// Attempts to store a chunk, and the pause between two.
 const TRIES: (usize, Duration) = (3, Duration::from_millis(250));
 
-impl RequestContext {
-    /// Stores an uploaded file. Fails if the form or a field is invalid, a limit is reached, or the store fails;
-    /// nothing of the file stays then.
-    pub(super) async fn upload_file(
-        &mut self,
-        head: &request::Parts,
-        body: Option<Incoming>,
-    ) -> Result<Response<Body>, Failure> {
-        headers::check_relayed(&head.headers)?;
-        let label = head.headers.get(CONTENT_TYPE).and_then(|label| label.to_str().ok()).unwrap_or_default();
-        let form = FormReader::of(label).ok_or_else(|| {
-            let message = "The request body must be multipart/form-data.";
-            Failure::from(Fault::UnsupportedMediaType).with_message(message)
-        })?;
-        let store = self.batch_store()?;
-        let key =
-            Key { tenant: self.tenant(&head.headers), id: format!("file-{}", self.ids.stamp().id).into() };
-        let mut upload = Upload {
-            store: Arc::clone(&store),
-            key: key.clone(),
-            share: self.app.budget.share(0)?,
-            limits: self.app.config.batch.file_limits(),
-            most: self.app.config.batch.max_file_bytes,
-            longest: self.app.config.limits.max_body_bytes,
-            context: self,
-            pending: BytesMut::new(),
-            searched: 0,
-            place: 0,
-            lines: 0,
-            bytes: 0,
-            begun: None,
-            fields: Fields::default(),
-        };
-        let stored = match upload.read(form, body).await {
-            Ok(()) => upload.finish().await,
-            Err(failure) => Err(failure),
-        };
-        let (begun, bytes) = (upload.begun.is_some(), upload.bytes);
-        drop(upload);
-        self.record.iter_mut().for_each(|record| record.has_taken(bytes));
-        self.unread = stored.is_err();
-        self.active_request.begin_answer();
-        let now = self.app.store_handle.now();
-        // What this does not remove expires.
-        if stored.is_err()
-            && begun
-            && let Err(error) = store.delete_file(key.clone(), now).await
-        {
-            tracing::warn!(file = &*key.id, %error, "a part of an upload was not removed");
-        }
-        stored.map(|file| self.object_response(Bytes::from(file_object(&file))))
+/// Stores an uploaded file. Fails if the form or a field is invalid, a limit is reached, or the store fails;
+/// nothing of the file stays then.
+pub(super) async fn upload_file(
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+    body: &mut RequestBody,
+) -> Result<Response<Body>, Failure> {
+    let (app, head) = (admitted.app, admitted.head);
+    headers::check_relayed(&head.headers)?;
+    let label = head.headers.get(CONTENT_TYPE).and_then(|label| label.to_str().ok()).unwrap_or_default();
+    let form = FormReader::of(label).ok_or_else(|| {
+        let message = "The request body must be multipart/form-data.";
+        Failure::from(Fault::UnsupportedMediaType).with_message(message)
+    })?;
+    let store = open_store(admitted)?;
+    let id = format!("file-{}", admitted.ids.stamp().id);
+    let key = Key { tenant: admitted.tenant(), id: id.into() };
+    let mut upload = FileUpload {
+        store: Arc::clone(&store),
+        key: key.clone(),
+        share: app.admit.budget.share(0)?,
+        limits: app.config.batch.file_limits(),
+        most: app.config.batch.max_file_bytes,
+        longest: app.config.limits.max_body_bytes,
+        admitted,
+        pending: BytesMut::new(),
+        searched: 0,
+        place: 0,
+        lines: 0,
+        bytes: 0,
+        begun: None,
+        fields: FormFields::default(),
+    };
+    let stored = match upload.read(form, body.incoming.take()).await {
+        Ok(()) => upload.finish().await,
+        Err(failure) => Err(failure),
+    };
+    let (begun, bytes) = (upload.begun.is_some(), upload.bytes);
+    drop(upload);
+    reply.note(|record| record.has_taken(bytes));
+    body.finish();
+    body.unread = stored.is_err();
+    let now = app.store_handle.now();
+    // Files that this does not remove expire.
+    if stored.is_err()
+        && begun
+        && let Err(error) = store.delete_file(key.clone(), now).await
+    {
+        tracing::warn!(file = &*key.id, %error, "a part of an upload was not removed");
     }
+    stored.map(|file| reply.object(Bytes::from(file_object(&file))))
 }
 
 /// Fields of the form beside the file.
 #[derive(Default)]
-struct Fields {
+struct FormFields {
     purpose: Option<String>,
     anchor: Option<String>,
     seconds: Option<String>,
 }
 
 /// Part of the form whose value is being read.
-enum Part {
+enum FormPart {
     File,
     Field(String, Vec<u8>),
 }
 
 /// Upload that is under way.
-struct Upload<'c> {
-    context: &'c RequestContext,
+struct FileUpload<'c> {
+    admitted: &'c Admitted<'c>,
     store: Arc<Store>,
     key: Key,
     /// Memory that the pending bytes take.
@@ -117,14 +118,14 @@ struct Upload<'c> {
     bytes: u64,
     /// Name of the file, and the time of its creation, once the store knows it.
     begun: Option<(Arc<str>, Millis)>,
-    fields: Fields,
+    fields: FormFields,
 }
 
-impl Upload<'_> {
+impl FileUpload<'_> {
     /// Reads the form and stores what is complete of the file.
     async fn read(&mut self, mut form: FormReader, body: Option<Incoming>) -> Result<(), Failure> {
-        let app = &self.context.app;
-        let mut reader = Reader::patient(&app.config.timeouts);
+        let app = &self.admitted.app;
+        let mut reader = ClientBodyReader::patient(&app.config.timeouts);
         let mut body = body.unwrap_or_default();
         let (mut part, mut is_over, mut total) = (None, false, 0);
         loop {
@@ -159,9 +160,9 @@ impl Upload<'_> {
         if is_over { Ok(()) } else { Err(cut()) }
     }
 
-    async fn begin_part(&mut self, name: String, file: Option<String>) -> Result<Part, Failure> {
+    async fn begin_part(&mut self, name: String, file: Option<String>) -> Result<FormPart, Failure> {
         if name != "file" {
-            return Ok(Part::Field(name, Vec::new()));
+            return Ok(FormPart::Field(name, Vec::new()));
         }
         if self.begun.is_some() {
             return Err(invalid("file", "there may be only one"));
@@ -170,16 +171,16 @@ impl Upload<'_> {
         if name.len() > FIELD || name.contains(char::is_control) {
             return Err(invalid("file", "its name may have at most 1024 bytes, without control characters"));
         }
-        let (name, now) = (Arc::<str>::from(name), self.context.app.store_handle.now());
+        let (name, now) = (Arc::<str>::from(name), self.admitted.app.store_handle.now());
         let new = NewFile { key: self.key.clone(), name: Arc::clone(&name) };
         let created = self.store.create_file(new, self.limits, now).await;
         created.map_err(|error| self.failure(&error))?;
         self.begun = Some((name, now));
-        Ok(Part::File)
+        Ok(FormPart::File)
     }
 
-    fn end_part(&mut self, part: Option<Part>) -> Result<(), Failure> {
-        let Some(Part::Field(name, value)) = part else { return Ok(()) };
+    fn end_part(&mut self, part: Option<FormPart>) -> Result<(), Failure> {
+        let Some(FormPart::Field(name, value)) = part else { return Ok(()) };
         let utf8 = || invalid(name.chars().take(64).collect::<String>(), "it must be UTF-8");
         let value = Some(String::from_utf8(value).map_err(|_| utf8())?);
         match &*name {
@@ -191,14 +192,14 @@ impl Upload<'_> {
         Ok(())
     }
 
-    async fn take(&mut self, part: &mut Option<Part>, data: &[u8]) -> Result<(), Failure> {
+    async fn take(&mut self, part: &mut Option<FormPart>, data: &[u8]) -> Result<(), Failure> {
         match part {
             None => Ok(()),
-            Some(Part::Field(_, value)) => {
+            Some(FormPart::Field(_, value)) => {
                 value.extend_from_slice(data);
                 if value.len() > FIELD { Err(Fault::TooLarge.into()) } else { Ok(()) }
             }
-            Some(Part::File) => {
+            Some(FormPart::File) => {
                 self.bytes += data.len() as u64;
                 if self.bytes > self.most {
                     return Err(self.too_large());
@@ -240,14 +241,14 @@ impl Upload<'_> {
         };
         let unfinished = u64::from(!text.ends_with('\n'));
         let lines = memchr::memchr_iter(b'\n', text.as_bytes()).count() as u64 + unfinished;
-        let chunk = Chunk { place: self.place, first: self.lines, lines, body: text.into() };
+        let chunk = FileChunk { place: self.place, first: self.lines, lines, body: text.into() };
         self.place += 1;
         self.lines += lines;
         let mut tries = 0;
         loop {
-            let now = self.context.app.store_handle.now();
+            let now = self.admitted.app.store_handle.now();
             match self.store.append_chunk(self.key.clone(), chunk.clone(), self.limits, now).await {
-                Err(Error::Slow | Error::Unavailable(_)) if tries < TRIES.0 => {
+                Err(StoreError::Slow | StoreError::Unavailable(_)) if tries < TRIES.0 => {
                     tries += 1;
                     tokio::time::sleep(TRIES.1).await;
                 }
@@ -264,7 +265,7 @@ impl Upload<'_> {
             Some("user_data") => FilePurpose::UserData,
             Some(_) => return Err(invalid("purpose", "it must be batch or user_data")),
         };
-        let kept = *self.context.app.config.batch.retention;
+        let kept = *self.admitted.app.config.batch.retention;
         let kept = match (&self.fields.anchor, &self.fields.seconds) {
             (None, None) => kept,
             (anchor, seconds) => {
@@ -281,7 +282,7 @@ impl Upload<'_> {
             self.store_chunk(self.pending.len()).await?;
         }
         let kept = u64::try_from(kept.as_millis()).unwrap_or(u64::MAX);
-        let expires = self.context.app.store_handle.now().saturating_add(kept);
+        let expires = self.admitted.app.store_handle.now().saturating_add(kept);
         let finished = self.store.finish_file(self.key.clone(), purpose, expires).await;
         finished.map_err(|error| self.failure(&error))?;
         Ok(StoredFile {
@@ -296,11 +297,11 @@ impl Upload<'_> {
         })
     }
 
-    fn failure(&self, error: &Error) -> Failure {
-        if *error == Error::Full {
+    fn failure(&self, error: &StoreError) -> Failure {
+        if *error == StoreError::Full {
             let message = "There is no room for this file: tenant_files, tenant_bytes or max_bytes of [batch] is reached, or the disk is full.";
             return at_limit(message.to_owned()).with_param("file");
         }
-        self.context.batch_failure(error, "File", &self.key.id)
+        failure_of(self.admitted, error, "File", &self.key.id)
     }
 }

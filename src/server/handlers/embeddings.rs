@@ -3,64 +3,58 @@
 use crate::request::embeddings::EmbeddingsRequest;
 use crate::server::admit::body::Body;
 use crate::server::admit::parse::parse;
-use crate::server::context::RequestContext;
+use crate::server::admitted::Admitted;
 use crate::server::handlers::relayed;
-use crate::server::relay::attempt::AttemptTarget;
+use crate::server::models::naming;
+use crate::server::relay::attempt::{AttemptTarget, EngineSender, request_object};
+use crate::server::relay::selection::UpstreamSelection;
+use crate::server::reply::ClientReply;
+use crate::server::request_body::RequestBody;
 use crate::upstream::Outgoing;
 use crate::wire::event::Usage;
 use crate::wire::fault::Failure;
 use crate::wire::{self, Summary};
-use axum::body::Body as Incoming;
 use bytes::BytesMut;
-use http::{Response, request};
+use http::Response;
 use std::sync::Arc;
 
 /// Answers a request for embeddings. Formats that are no JSON are passed on unchanged. Fails if the request is
 /// invalid or all attempts have failed.
 pub(in crate::server) async fn answer(
-    context: &mut RequestContext,
-    head: &request::Parts,
-    body: Option<Incoming>,
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+    body: &mut RequestBody,
 ) -> Result<Response<Body>, Failure> {
-    let limits = &context.app.config.limits;
-    let (limit, answer_limit) = (limits.other_body_bytes, limits.max_answer_bytes);
-    let body = context.body(body, limit).await?;
-    let rules = Arc::clone(context.rules());
-    let mut wanted = parse(&body, move |body| EmbeddingsRequest::read(body, &rules)).await?;
-    if let Some(deployment) = context.family.deployment(head) {
-        wanted.name_model(&deployment);
-    } else if wanted.model.is_empty()
-        && let Some(model) = context.default_model(&head.headers).await?
-    {
-        wanted.name_model(&model);
+    let limits = &admitted.app.config.limits;
+    let bytes = body.read(limits.other_body_bytes, admitted, reply).await?;
+    let rules = Arc::clone(&admitted.app.config.rules);
+    let mut request = parse(&bytes, move |body| EmbeddingsRequest::read(body, &rules)).await?;
+    if let Some(model) = naming::settle(admitted, reply, &request.model).await? {
+        request.name_model(&model);
     }
-    context.check_model(&wanted.model)?;
-    let model = wanted.model.clone();
-    if let Some(record) = &mut context.record {
-        record.model = context.app.pool.label(&model);
-    }
-    let sender = context.sender(&head.headers);
-    let mut selection = context.selection(&model, &head.headers, None, Vec::<&str>::new, Vec::<&str>::new);
-    let request = |to: &AttemptTarget<'_>| {
+    let model = request.model.clone();
+    reply.label(&model);
+    let sender = EngineSender::new(admitted, reply, body.share());
+    let mut selection = UpstreamSelection::by_model(admitted, reply, &model);
+    let outgoing = |to: &AttemptTarget<'_>| {
         let route = sender.route(to, &model);
-        let body = wanted.body(&body, route.model_alias.as_deref(), route.options.request_unknown)?;
+        let body = request.body(&bytes, route.model_alias.as_deref(), route.options.request_unknown)?;
         let outgoing = sender.outgoing(to, "POST", "/v1/embeddings", body);
-        let accept = if wanted.is_foreign { relayed::accept(&head.headers) } else { Outgoing::JSON };
+        let accept =
+            if request.is_foreign { relayed::accept(&admitted.head.headers) } else { Outgoing::JSON };
         Ok(Outgoing { accept, ..outgoing })
     };
-    if wanted.is_foreign {
-        return context.pass_on(&sender, &mut selection, None, request).await;
+    if request.is_foreign {
+        return relayed::pass_on(admitted, reply, &sender, &mut selection, None, outgoing).await;
     }
-    let answer = context.request_object(&sender, &mut selection, answer_limit, request).await?;
+    let answer = request_object(reply, &sender, &mut selection, limits.max_answer_bytes, outgoing).await?;
     let mut out = BytesMut::new();
-    let prompt =
-        wire::embeddings::rewrite(&answer, &model, &mut out).map_err(|failure| match &context.record {
-            Some(record) => record.without_own_key(failure),
-            None => failure,
-        })?;
-    if let Some(record) = &mut context.record {
-        let usage = Some(Usage { prompt, total: prompt, ..Usage::default() });
-        record.summarised(Summary { usage, ..Summary::default() });
-    }
-    Ok(context.object_response(out.freeze()))
+    let rewritten = wire::embeddings::rewrite(&answer, &model, &mut out);
+    let prompt = rewritten.map_err(|failure| match reply.record() {
+        Some(record) => record.without_own_key(failure),
+        None => failure,
+    })?;
+    let usage = Some(Usage { prompt, total: prompt, ..Usage::default() });
+    reply.note(|record| record.summarised(Summary { usage, ..Summary::default() }));
+    Ok(reply.object(out.freeze()))
 }

@@ -1,4 +1,4 @@
-//! Handlers of the routes that need no rewriter: lists of models, relayed routes, and the admin listener.
+//! Handlers of all routes except those of Responses, files and batches.
 
 pub(super) mod admin;
 pub(super) mod chat;

@@ -1,8 +1,8 @@
 //! Answers that are passed on byte for byte.
 //!
 //! The answers are polled only by the client's connection: a client that reads slowly slows the engine, and one that
-//! disconnects drops the answer, and with it the engine's connection. An answer that breaks off is broken off
-//! towards the client.
+//! disconnects drops the answer, and with it the engine's connection. If the engine's answer breaks off, so does
+//! the client's.
 
 use crate::server::admit::body::AbortedBody;
 use crate::server::net::connection::late_timer_extension;

@@ -8,7 +8,6 @@ use super::connections::{ConnectionSlot, Connections, Evictions};
 use super::descriptors::has_pending_connection;
 use super::shutdown::{Phase, PhaseWatcher};
 use super::{closing, http2, tls};
-use crate::server::batch::dispatch::LineJob;
 use crate::server::panics;
 use crate::server::{App, Worker};
 use crate::telemetry::Metrics;
@@ -46,8 +45,6 @@ pub(in crate::server) struct Inbox {
     pub(in crate::server) worker: Arc<Worker>,
     /// Channel with room for every connection that may be open: a queued connection counts as open.
     pub(in crate::server) to: mpsc::Sender<(std::net::TcpStream, ConnectionSlot)>,
-    /// Queue of the lines of batches that run on this thread.
-    pub(in crate::server) lines: mpsc::Sender<LineJob>,
 }
 
 /// Acceptor of client connections for all worker threads. Enforces the connection limit, and closes idle
@@ -71,12 +68,12 @@ impl Acceptor {
     pub(in crate::server) fn new(app: &App, doors: Vec<Inbox>) -> Self {
         let most = app.config.limits.connections;
         Self {
-            connections: Arc::clone(&app.connections),
+            connections: Arc::clone(&app.net.connections),
             most,
             metrics: Arc::clone(&app.metrics),
-            secure: app.server_certificate.is_some(),
+            secure: app.net.server_certificate.is_some(),
             inboxes: doors,
-            evictions: Evictions::of(&app.connections, Duration::ZERO),
+            evictions: Evictions::of(&app.net.connections, Duration::ZERO),
             full_since: None,
             pause: PAUSES.0,
             // If the connection limit is low, an eighth of it is enough for refusals.
@@ -141,7 +138,7 @@ impl Acceptor {
     /// Refuses a connection for lack of a slot: with an error response over plain TCP, without one over TLS.
     fn refuse(&self, stream: std::net::TcpStream) {
         self.metrics.refused_connections.add(1);
-        // An error response behind a TLS handshake would cost more than a connection.
+        // An error response after a TLS handshake would cost more than a connection.
         if self.secure {
             return;
         }
@@ -177,7 +174,7 @@ pub(in crate::server) async fn serve_connection(
     let app = worker.active_config.app();
     let Some(stream) = tls::accept_client(&app, stream, &slot.open.state).await else { return };
     // Release the configuration: the connection may stay open for longer than it is in force.
-    let shutdown = Arc::clone(&app.shutdown);
+    let shutdown = Arc::clone(&app.net.shutdown);
     drop(app);
     let state = slot.open.state.clone();
     let mut io = ClientIo::new(stream, state.clone(), slot);

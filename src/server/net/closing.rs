@@ -1,7 +1,7 @@
 //! Error responses on connections that no HTTP library serves; the connection closes with the response.
 
 use super::connection::LINGER_BYTES;
-use crate::server::admit::headers::{self, ErrorResponse};
+use crate::server::headers::{self, ErrorResponse};
 use crate::server::ids::IdSource;
 use crate::server::protocol::Protocol;
 use crate::wire::fault::Failure;

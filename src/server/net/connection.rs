@@ -1,6 +1,6 @@
 //! Socket of a client connection: its timers, and detection of a client that has left.
 //!
-//! The HTTP library would notice the end of a connection only while it has nothing unread, and with a buffer of its own:
+//! The HTTP library would notice the end of a connection only while it has nothing unread, and with its own buffer:
 //! a client that sends one byte too many would be relayed to for ever (faults C26). It has one timer for heads and none
 //! for writes. So its socket is wrapped: [`ClientIo`] reads ahead while a request is in progress, and times what the
 //! library does not.
@@ -98,7 +98,7 @@ enum ClientWait {
     Head(Instant),
     /// Next request.
     Idle(Instant),
-    /// Untimed: a request is in progress, and its body has timers of its own.
+    /// Untimed: a request is in progress, and its body has its own timers.
     Answer,
 }
 
@@ -145,7 +145,7 @@ impl ClientIo {
             reading: None,
             writing: None,
             lingering: None,
-            shutdown: Arc::clone(&app.shutdown),
+            shutdown: Arc::clone(&app.net.shutdown),
             _slot: slot,
         }
     }
@@ -316,7 +316,7 @@ impl ClientIo {
         Ok(())
     }
 
-    /// Checks the state of the socket at intervals, to detect the end of a connection behind bytes that are not
+    /// Checks the state of the socket at intervals, to detect the end of a connection after bytes that are not
     /// read (faults C26). Fails if the client has left.
     fn check_closed(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         loop {

@@ -125,7 +125,7 @@ pub(in crate::server) struct ConnectionSlot {
 impl ConnectionSlot {
     pub(in crate::server) fn take(worker: &Arc<Worker>, peer: SocketAddr) -> Self {
         worker.connections.fetch_add(1, Ordering::Relaxed);
-        let open = worker.active_config.app().connections.add(peer);
+        let open = worker.active_config.app().net.connections.add(peer);
         Self { worker: Arc::clone(worker), open, connected: None }
     }
 }

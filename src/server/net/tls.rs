@@ -12,10 +12,10 @@ use super::connection_state::ConnectionState;
 use crate::config::TlsConfig;
 use crate::file_watch::ChangeDetector;
 use crate::server::App;
+use crate::server::file_reading::{UNREAD, in_time};
 use crate::server::net::shutdown::Phase;
-use crate::server::reload::{UNREAD, in_time};
 use crate::telemetry::Metrics;
-use crate::tls::{ClientHello, Identity, IdentityFiles, Socket, TlsFileError};
+use crate::tls::{ClientHello, IdentityFiles, ServerIdentity, Socket, TlsFileError};
 use crate::wire::fault::{Failure, Fault};
 use bytes::BufMut;
 use parking_lot::RwLock;
@@ -48,7 +48,7 @@ const PLAIN: &str =
 /// Server certificate and the limits on handshakes. The certificate is replaced when its files change.
 pub(in crate::server) struct ServerCertificate {
     files: IdentityFiles,
-    identity: RwLock<Identity>,
+    identity: RwLock<ServerIdentity>,
     /// Permits to compute a handshake.
     handshakes: Semaphore,
     /// Permits for answers to clients without TLS.
@@ -69,7 +69,7 @@ impl ServerCertificate {
         }
     }
 
-    fn identity(&self) -> Identity {
+    fn identity(&self) -> ServerIdentity {
         self.identity.read().clone()
     }
 
@@ -121,7 +121,11 @@ impl ServerCertificate {
     async fn reload(&self, metrics: &Metrics) {
         let files = self.files.clone();
         let late = || Err(TlsFileError { key: "cert_file", why: UNREAD.to_owned() });
-        match in_time(move || Identity::read(&files)).await.unwrap_or_else(late).and_then(reject_expired) {
+        match in_time(move || ServerIdentity::read(&files))
+            .await
+            .unwrap_or_else(late)
+            .and_then(reject_expired)
+        {
             Ok(identity) => {
                 metrics.tls.certificate_loaded(identity.ends);
                 *self.identity.write() = identity;
@@ -166,7 +170,7 @@ fn request_method(bytes: &[u8]) -> Option<&str> {
 }
 
 /// Rejects an expired certificate: no client accepts it, so it is no better than the previous one.
-fn reject_expired(identity: Identity) -> Result<Identity, TlsFileError> {
+fn reject_expired(identity: ServerIdentity) -> Result<ServerIdentity, TlsFileError> {
     match identity.ends {
         Some(end) if end <= now() => {
             Err(TlsFileError { key: "cert_file", why: "the certificate has expired".to_owned() })
@@ -182,13 +186,13 @@ pub(in crate::server) async fn accept_client(
     stream: TcpStream,
     state: &ConnectionState,
 ) -> Option<Socket> {
-    let Some(certificate) = &app.server_certificate else { return Some(stream.into()) };
-    let mut phases = app.shutdown.subscribe();
+    let Some(certificate) = &app.net.server_certificate else { return Some(stream.into()) };
+    let mut phases = app.net.shutdown.subscribe();
     let handshake = Box::pin(certificate.handshake_or_answer(stream));
     let evicted =
         std::future::poll_fn(|cx| if state.poll_evicted(cx) { Poll::Ready(()) } else { Poll::Pending });
     let result = tokio::select! {
-        // What the client has sent counts before an eviction.
+        // Bytes that the client has sent count before an eviction.
         biased;
         result = handshake => result,
         () = evicted => return None,

@@ -1,122 +1,119 @@
 //! Output of the rewriter that the client has not been sent yet, and the rules for when it may be sent.
 
 use crate::wire::fault::Failure;
-use crate::wire::{Ending, OutputBuffer, Rewriter};
+use crate::wire::{AnswerReader, AnswerWriter, Ending, OutputBuffer};
 
-/// The rewriter with its output buffer.
+/// The writer of the answer with its output buffer. Readers of engine answers write to it.
 ///
 /// A role alone is not an answer: it is held until some content follows (faults 1). If the engine then reports an
 /// error as an event, the error follows the role in the stream (wire-format 3.2); if the engine falls silent or
 /// breaks off, the client receives the error alone.
 pub(super) struct AnswerBuffer {
-    pub(super) rewriter: Rewriter,
+    pub(super) writer: AnswerWriter,
     /// Canonical bytes that have not been handed over.
     pub(super) out: OutputBuffer,
     /// True if the answer failed before the engine sent any content.
     pub(super) failed_before_content: bool,
-    /// True if events are numbered: once the status has been sent, none of them may be removed.
-    pub(super) numbered: bool,
     /// True once the status has been sent.
     pub(super) committed: bool,
 }
 
 impl AnswerBuffer {
-    pub(super) fn new(rewriter: Rewriter, numbered: bool, committed: bool) -> Self {
-        Self { rewriter, out: OutputBuffer::default(), failed_before_content: false, numbered, committed }
+    pub(super) fn new(writer: AnswerWriter) -> Self {
+        Self { writer, out: OutputBuffer::default(), failed_before_content: false, committed: false }
     }
 
-    /// Replaces the rewriter for another attempt and discards the output. A merged answer keeps both, because other
-    /// choices have written to it, and reads the answer to this attempt from now on.
-    pub(super) fn reset_for(&mut self, mut rewriter: Rewriter) {
-        if self.rewriter.is_merged() {
-            return self.rewriter.replace_reader(rewriter.into_reader());
+    /// Prepares for another attempt at this choice, and discards the output. A merged answer keeps it, and its writer,
+    /// because other choices have written to it.
+    pub(super) fn restart(&mut self, mut writer: AnswerWriter, choice: u32) {
+        if self.writer.is_merged() {
+            return self.writer.restart(choice);
         }
         if self.committed {
-            rewriter.commit();
+            writer.commit();
         }
-        *self = Self::new(rewriter, self.numbered, self.committed);
+        *self = Self { committed: self.committed, ..Self::new(writer) };
     }
 
-    /// Passes bytes to the rewriter, line by line until the first content, so that a role can be held back alone.
-    pub(super) fn push(&mut self, mut bytes: &[u8]) {
-        while !self.has_content() && !bytes.is_empty() {
+    /// Passes bytes to a reader, line by line until the first content, so that a role can be held back alone.
+    pub(super) fn push(&mut self, reader: &mut AnswerReader, mut bytes: &[u8]) {
+        while !self.has_content(reader) && !bytes.is_empty() {
             let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
             let (line, rest) = bytes.split_at(end.map_or(bytes.len(), |end| end + 1));
-            self.write(|rewriter, out| _ = rewriter.push(line, out));
+            self.write(reader, |reader, writer, out| reader.push(line, writer, out));
             bytes = rest;
         }
         if !bytes.is_empty() {
-            self.rewriter.push(bytes, &mut self.out);
+            reader.push(bytes, &mut self.writer, &mut self.out);
         }
     }
 
     pub(super) fn commit(&mut self) {
-        self.rewriter.commit();
+        self.writer.commit();
         self.committed = true;
     }
 
-    pub(super) fn whole(&mut self, body: &[u8]) {
-        self.rewriter.whole(body, &mut self.out);
+    pub(super) fn whole(&mut self, reader: &mut AnswerReader, body: &[u8]) {
+        reader.whole(body, &mut self.writer, &mut self.out);
     }
 
-    pub(super) fn fail(&mut self, failure: Failure) {
-        self.write(|rewriter, out| _ = rewriter.fail(failure, out));
+    pub(super) fn fail(&mut self, reader: &mut AnswerReader, failure: Failure) {
+        self.write(reader, |reader, writer, out| reader.fail(failure, writer, out));
     }
 
-    /// Fails the answer in place of its last `frames` frames. `kept`: number of bytes before them, which may be sent.
-    pub(super) fn withdraw(&mut self, kept: usize, frames: u64, failure: Failure) {
-        let written = self.out.join();
-        self.out.open().extend_from_slice(written.get(..kept).unwrap_or(&written));
-        self.failed_before_content = !self.committed;
-        self.rewriter.withdraw(frames, failure, &mut self.out);
+    pub(super) fn finish(&mut self, reader: &mut AnswerReader, ending: Ending) {
+        self.write(reader, |reader, writer, out| reader.finish(ending, writer, out));
     }
 
-    pub(super) fn finish(&mut self, ending: Ending) {
-        self.write(|rewriter, out| _ = rewriter.finish(ending, out));
-    }
-
-    fn write(&mut self, write: impl FnOnce(&mut Rewriter, &mut OutputBuffer)) {
-        let (held, ended) = (self.out.mark(), self.ended());
-        write(&mut self.rewriter, &mut self.out);
-        let failed = !self.rewriter.is_merged()
-            && self.rewriter.any_failure().is_some_and(|failure| failure.fault.is_broken_off());
-        let stays = self.has_content() || self.numbered && self.committed;
-        if failed && !ended && !stays {
+    fn write(
+        &mut self,
+        reader: &mut AnswerReader,
+        write: impl FnOnce(&mut AnswerReader, &mut AnswerWriter, &mut OutputBuffer),
+    ) {
+        let (held, ended) = (self.out.mark(), self.ended(reader));
+        write(reader, &mut self.writer, &mut self.out);
+        let failed =
+            !self.writer.is_merged() && reader.failure().is_some_and(|failure| failure.fault.is_broken_off());
+        // Events of Responses are numbered: none may be removed once the status has been sent.
+        let stays = || self.has_content(reader) || self.committed && self.writer.response().is_some();
+        if failed && !ended && !stays() {
             self.out = self.out.split_off(held);
             self.failed_before_content = true;
         }
     }
 
     /// Returns the failure that makes up the whole answer: an error response instead of a stream.
-    pub(super) fn error_response(&self) -> Option<&Failure> {
-        self.rewriter.failure().or_else(|| self.rewriter.any_failure().filter(|_| self.failed_before_content))
+    pub(super) fn error_response<'f>(&'f self, reader: &'f AnswerReader) -> Option<&'f Failure> {
+        self.writer.failure().or_else(|| reader.failure().filter(|_| self.failed_before_content))
     }
 
-    pub(super) fn has_content(&self) -> bool {
-        self.rewriter.progress().has_content
+    pub(super) fn has_content(&self, reader: &AnswerReader) -> bool {
+        self.writer.progress(reader.progress()).has_content
     }
 
-    pub(super) fn ended(&self) -> bool {
-        self.rewriter.progress().ended
+    pub(super) fn ended(&self, reader: &AnswerReader) -> bool {
+        self.writer.progress(reader.progress()).ended
     }
 
     /// Returns true if there is output that may be sent, or the answer has ended.
-    pub(super) fn is_due(&self) -> bool {
-        self.ended() || self.has_content() && !self.out.is_empty()
+    pub(super) fn is_due(&self, reader: &AnswerReader) -> bool {
+        self.ended(reader) || self.has_content(reader) && !self.out.is_empty()
     }
 
     /// Ends an answer whose missing choices cannot be requested.
-    pub(super) fn end_without_missing(&mut self) {
-        self.rewriter.fail_missing_choices(&mut self.out);
+    pub(super) fn end_without_missing(&mut self, reader: &mut AnswerReader) {
+        reader.fail_missing_choices(&mut self.writer, &mut self.out);
     }
 
-    /// Fails the whole answer because the current choice has failed. Before the status is sent, the failure
+    /// Fails the whole answer because the choice that `reader` reads has failed. Before the status is sent, the failure
     /// replaces all output; a role alone does not count as output (faults 1).
-    pub(super) fn give_up(&mut self) {
-        if !self.has_content() {
+    pub(super) fn give_up(&mut self, reader: &AnswerReader) {
+        if !self.has_content(reader) {
             self.out.clear();
         }
         self.failed_before_content = !self.committed;
-        self.rewriter.give_up(&mut self.out);
+        if let Some(failure) = reader.failure() {
+            self.writer.give_up(failure, &mut self.out);
+        }
     }
 }

@@ -19,17 +19,18 @@ use crate::request::EngineBody;
 use crate::server::App;
 use crate::server::admit::auth::no_such_model;
 use crate::server::admit::budget::BudgetShare;
-use crate::server::admit::headers;
-use crate::server::context::RequestContext;
+use crate::server::admitted::Admitted;
+use crate::server::headers;
 use crate::server::ids::IdSource;
 use crate::server::net::pending_answer::PendingAnswer;
 use crate::server::relay::selection::UpstreamSelection;
+use crate::server::reply::ClientReply;
 use crate::telemetry::{Propagation, Trace};
-use crate::upstream::{ChosenUpstream, Client, Hops, NoUpstream, Outcome, Outgoing, Upstream};
+use crate::upstream::{AttemptOutcome, ChosenUpstream, Client, Hops, NoUpstream, Outgoing, Upstream};
 use crate::wire::disclosure::without_key;
 use crate::wire::fault::{Failure, Fault, Unusable};
 use crate::wire::options::{Options, ResponsesDialect};
-use crate::wire::{AnswerReader, Rewriter};
+use crate::wire::{AnswerReader, AnswerWriter, Rewriter};
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue};
@@ -44,7 +45,7 @@ const RETRY_AFTER_SECONDS: u64 = 5;
 /// Sender of all engine requests that serve one client request: the credentials, ids, trace and memory that these
 /// requests have in common.
 #[derive(Clone)]
-pub(in crate::server) struct Sender {
+pub(in crate::server) struct EngineSender {
     app: Arc<App>,
     /// Index of the worker thread whose connections to engines are used.
     thread: usize,
@@ -67,7 +68,31 @@ pub(in crate::server) struct Sender {
     recording: Option<Arc<Recording>>,
 }
 
-impl Sender {
+impl EngineSender {
+    /// Returns the sender for all engine requests that serve a request. `share`: of the memory budget, which its body
+    /// holds.
+    pub(in crate::server) fn new(
+        admitted: &Admitted<'_>,
+        reply: &ClientReply,
+        share: Option<Arc<BudgetShare>>,
+    ) -> Self {
+        let (identity, headers) = (&admitted.identity, &admitted.head.headers);
+        Self {
+            app: Arc::clone(admitted.app),
+            thread: admitted.worker.thread,
+            ids: admitted.ids.clone(),
+            authorization: identity.family.authorization(headers),
+            trace: Propagation::of(reply.record().and_then(|record| record.trace.as_ref()), headers),
+            // A request that loops was refused earlier.
+            hops: Hops::read(headers).unwrap_or_default(),
+            key: identity.key(),
+            priority: identity.caller.as_ref().map(|caller| caller.priority).unwrap_or_default(),
+            dialect: None,
+            share,
+            recording: reply.recording.clone(),
+        }
+    }
+
     /// Returns the wire options for an answer of this upstream, with the client's dialect if it requests one.
     pub(in crate::server) fn options(&self, upstream: &Upstream, model: &str) -> Arc<Options> {
         let options = self.app.pool.options(upstream, model, self.key);
@@ -77,11 +102,11 @@ impl Sender {
         }
     }
 
-    /// Returns the route by which a request is planned for this attempt, with the attempt's fallbacks added. `asked`
-    /// is the client's name for the model.
-    pub(in crate::server) fn route(&self, to: &AttemptTarget<'_>, asked: &str) -> Route {
+    /// Returns the route by which a request is planned for this attempt, with the attempt's fallbacks added.
+    /// `requested` is the client's name for the model.
+    pub(in crate::server) fn route(&self, to: &AttemptTarget<'_>, requested: &str) -> Route {
         let options = self.options(to.upstream, to.model);
-        let route = self.app.pool.route(to.upstream, to.model, asked, options);
+        let route = self.app.pool.route(to.upstream, to.model, requested, options);
         Route { fallbacks: route.fallbacks.union(to.fallbacks), ..route }
     }
 
@@ -101,7 +126,7 @@ impl Sender {
     /// Counts a further body for the same client request against the memory budget. Fails if the budget is
     /// exhausted.
     pub(in crate::server) fn count_body(&self, mut body: EngineBody) -> Result<EngineBody, Failure> {
-        let share = self.app.budget.share(body.len())?;
+        let share = self.app.admit.budget.share(body.len())?;
         if let Some(piece) = body.pieces_mut().first_mut() {
             *piece = BudgetShare::hold(&Arc::new(share), std::mem::take(piece));
         }
@@ -236,7 +261,7 @@ impl WholeExchange {
 #[derive(Clone, Copy)]
 pub(in crate::server) struct AttemptTarget<'u> {
     pub(in crate::server) upstream: &'u Arc<Upstream>,
-    /// Model that the upstream is asked for, by a name that clients may use: one of those that the client's name
+    /// Model that is requested from the upstream, by a name that clients may use: one of those that the client's name
     /// stands for, or that name itself.
     pub(in crate::server) model: &'u str,
     pub(in crate::server) attempt: u32,
@@ -256,11 +281,14 @@ impl<'u> AttemptTarget<'u> {
 /// Request that can be sent to any of the upstreams, each time in the form that this upstream's engine
 /// understands.
 pub(in crate::server) trait UpstreamRequest: Send {
-    /// Returns the pending engine request, and the rewriter that reads its answer.
+    /// Returns the pending engine request, with the reader and the writer of its answer.
     ///
     /// # Errors
     /// Fails if the request cannot be expressed for this engine.
-    fn send(&mut self, to: &AttemptTarget<'_>) -> Result<PendingRequest, Failure>;
+    fn prepare(&mut self, to: &AttemptTarget<'_>) -> Result<PendingRequest, Failure>;
+
+    /// Returns the sender of its engine requests.
+    fn sender(&self) -> &EngineSender;
 
     /// Returns the text of the request for this upstream, so that a logged engine error can omit what it repeats
     /// of the request; `None` if it cannot be expressed for this upstream.
@@ -270,10 +298,12 @@ pub(in crate::server) trait UpstreamRequest: Send {
     fn at_once(&self) {}
 }
 
-/// Engine request that is sent when its answer is first polled, with the rewriter that reads the answer.
+/// Engine request that is sent when its answer is first polled, with the reader of the answer and the writer of the
+/// client's.
 pub(in crate::server) struct PendingRequest {
     pub(in crate::server) answer: PendingAnswer,
-    pub(in crate::server) rewriter: Rewriter,
+    pub(in crate::server) reader: AnswerReader,
+    pub(in crate::server) writer: AnswerWriter,
     /// Requests for the other choices, in order, with the readers of their answers, if this one is for the first
     /// choice only.
     pub(in crate::server) others: Vec<(PendingAnswer, AnswerReader)>,
@@ -284,19 +314,20 @@ pub(in crate::server) struct PendingRequest {
 impl PendingRequest {
     /// Returns a request for which a single engine answer is all that is needed.
     pub(in crate::server) fn single(answer: PendingAnswer, rewriter: Rewriter, fallbacks: Fallbacks) -> Self {
-        Self { answer, rewriter, others: Vec::new(), fallbacks }
+        let (reader, writer) = rewriter.into_parts();
+        Self { answer, reader, writer, others: Vec::new(), fallbacks }
     }
 }
 
 /// Refusal by an engine, after which the request was sent to it once more in another form.
-pub(in crate::server) struct Refused {
+pub(in crate::server) struct FirstRefusal {
     /// First refusal, which concerns the client's own request.
     pub(in crate::server) failure: Failure,
     /// The model, by the engine's name for it.
     pub(in crate::server) model: String,
 }
 
-impl Refused {
+impl FirstRefusal {
     /// Returns the first refusal of a request for the selection's model.
     pub(in crate::server) fn first(failure: Failure, selection: &UpstreamSelection, app: &App) -> Self {
         Self { failure, model: app.pool.engine_name(selection.served()).to_owned() }
@@ -331,32 +362,22 @@ pub(in crate::server) fn outcome(
     failure: Option<&Failure>,
     status: Option<u16>,
     passed: &HeaderMap,
-) -> Option<Outcome> {
+) -> Option<AttemptOutcome> {
     let wait = || Duration::from_secs(headers::retry_after(passed.get(RETRY_AFTER)));
     match (status, failure.map(|failure| failure.fault)) {
-        (_, None) => Some(Outcome::Good),
-        (
-            _,
-            Some(
-                Fault::Draining
-                | Fault::Proxy
-                | Fault::ContractViolation
-                | Fault::Overloaded
-                | Fault::Cancelled,
-            ),
-        ) => None,
-        (_, Some(Fault::InvalidRequest | Fault::ContextLength)) => Some(Outcome::Refused),
-        (Some(status @ (429 | 503)), _) => Some(Outcome::Pushed { status, wait: wait() }),
-        (Some(529), _) => Some(Outcome::Pushed { status: 503, wait: wait() }),
-        (Some(501), _) => Some(Outcome::Refused),
-        (Some(500..), _) => Some(Outcome::Bad),
-        (Some(_), _) => Some(Outcome::Refused),
-        (None, Some(Fault::RateLimit)) => Some(Outcome::Pushed { status: 429, wait: wait() }),
-        (None, Some(Fault::EngineOverloaded)) => Some(Outcome::Pushed { status: 503, wait: wait() }),
-        (None, Some(Fault::NotImplemented | Fault::Aborted)) => Some(Outcome::Refused),
-        (None, Some(_)) => {
-            failure.map(|failure| if failure.status >= 500 { Outcome::Bad } else { Outcome::Refused })
-        }
+        (_, None) => Some(AttemptOutcome::Good),
+        (_, Some(Fault::Draining | Fault::Proxy | Fault::Overloaded | Fault::Cancelled)) => None,
+        (_, Some(Fault::InvalidRequest | Fault::ContextLength)) => Some(AttemptOutcome::Refused),
+        (Some(status @ (429 | 503)), _) => Some(AttemptOutcome::Pushed { status, wait: wait() }),
+        (Some(529), _) => Some(AttemptOutcome::Pushed { status: 503, wait: wait() }),
+        (Some(501), _) => Some(AttemptOutcome::Refused),
+        (Some(500..), _) => Some(AttemptOutcome::Bad),
+        (Some(_), _) => Some(AttemptOutcome::Refused),
+        (None, Some(Fault::RateLimit)) => Some(AttemptOutcome::Pushed { status: 429, wait: wait() }),
+        (None, Some(Fault::EngineOverloaded)) => Some(AttemptOutcome::Pushed { status: 503, wait: wait() }),
+        (None, Some(Fault::NotImplemented | Fault::Aborted)) => Some(AttemptOutcome::Refused),
+        (None, Some(_)) => failure
+            .map(|failure| if failure.status >= 500 { AttemptOutcome::Bad } else { AttemptOutcome::Refused }),
     }
 }
 
@@ -391,159 +412,138 @@ pub(in crate::server) fn report_outcome(
     }
 }
 
-impl RequestContext {
-    /// Returns the sender for all engine requests that serve this request.
-    pub(in crate::server) fn sender(&self, headers: &HeaderMap) -> Sender {
-        Sender {
-            app: Arc::clone(&self.app),
-            thread: self.worker.thread,
-            ids: self.ids.clone(),
-            authorization: self.family.authorization(headers),
-            trace: Propagation::of(self.record.as_ref().and_then(|record| record.trace.as_ref()), headers),
-            // A request that loops was refused earlier.
-            hops: Hops::read(headers).unwrap_or_default(),
-            key: self.caller.as_ref().map(|caller| caller.index),
-            priority: self.caller.as_ref().map(|caller| caller.priority).unwrap_or_default(),
-            dialect: None,
-            share: self.share.clone(),
-            recording: self.recording.clone(),
+/// Chooses the next upstream for this request.
+///
+/// # Errors
+/// Fails if none qualifies, with the reason as an error for the client.
+pub(in crate::server) fn choose(
+    app: &App,
+    reply: &mut ClientReply,
+    selection: &mut UpstreamSelection,
+) -> Result<ChosenUpstream, Failure> {
+    let chosen =
+        selection.begin(app).map_err(|none| no_upstream(&mut reply.passed, none, selection.model()))?;
+    reply.note(|record| record.served = selection.shown(app));
+    Ok(chosen)
+}
+
+/// Starts the first attempt of a request. Fails if no upstream qualifies, or if the request cannot be
+/// expressed for the chosen one.
+pub(in crate::server) fn begin(
+    reply: &mut ClientReply,
+    selection: &mut UpstreamSelection,
+    request: &mut dyn UpstreamRequest,
+) -> Result<Attempt, Failure> {
+    let chosen = choose(&request.sender().app, reply, selection)?;
+    let request = request.prepare(&AttemptTarget::first(chosen.upstream(), selection.served()))?;
+    Ok(Attempt { chosen, request })
+}
+
+/// Returns the error for a client whose request finds no upstream. Sets `retry-after` in the headers for the client,
+/// unless the model is unknown.
+pub(in crate::server) fn no_upstream(passed: &mut HeaderMap, none: NoUpstream, model: &str) -> Failure {
+    let (failure, wait) = match none {
+        NoUpstream::Unknown => return no_such_model(model),
+        NoUpstream::Exhausted | NoUpstream::NoneAvailable => (Fault::NoUpstream.into(), RETRY_AFTER_SECONDS),
+        NoUpstream::Overloaded { status, wait } => {
+            let fault = if status == 429 { Fault::RateLimit } else { Fault::EngineOverloaded };
+            (Failure::from(fault), wait.as_secs().saturating_add(1))
         }
-    }
+    };
+    passed.insert(RETRY_AFTER, wait.into());
+    failure
+}
 
-    /// Chooses the next upstream for this request.
-    ///
-    /// # Errors
-    /// Fails if none qualifies, with the reason as an error for the client.
-    pub(in crate::server) fn choose(
-        &mut self,
-        selection: &mut UpstreamSelection,
-    ) -> Result<ChosenUpstream, Failure> {
-        let chosen =
-            selection.begin(&self.app).map_err(|nobody| self.no_upstream(nobody, selection.model()))?;
-        self.record.iter_mut().for_each(|record| record.served = selection.shown(&self.app));
-        Ok(chosen)
-    }
-
-    /// Starts the first attempt of a request. Fails if no upstream qualifies, or if the request cannot be
-    /// expressed for the chosen one.
-    pub(in crate::server) fn begin(
-        &mut self,
-        selection: &mut UpstreamSelection,
-        request: &mut dyn UpstreamRequest,
-    ) -> Result<Attempt, Failure> {
-        let chosen = self.choose(selection)?;
-        let request = request.send(&AttemptTarget::first(chosen.upstream(), selection.served()))?;
-        Ok(Attempt { chosen, request })
-    }
-
-    /// Returns the error for a client whose request finds no upstream. Sets `retry-after`, unless the model is
-    /// unknown.
-    pub(in crate::server) fn no_upstream(&mut self, nobody: NoUpstream, model: &str) -> Failure {
-        let (failure, wait) = match nobody {
-            NoUpstream::Unknown => return no_such_model(model),
-            NoUpstream::Exhausted | NoUpstream::NoneAvailable => {
-                (Fault::NoUpstream.into(), RETRY_AFTER_SECONDS)
-            }
-            NoUpstream::Overloaded { status, wait } => {
-                let fault = if status == 429 { Fault::RateLimit } else { Fault::EngineOverloaded };
-                (Failure::from(fault), wait.as_secs().saturating_add(1))
-            }
+/// Requests one object, which is read whole, from one upstream after another. Fails with the last failure once
+/// no further attempt is allowed.
+pub(in crate::server) async fn request_object(
+    reply: &mut ClientReply,
+    sender: &EngineSender,
+    selection: &mut UpstreamSelection,
+    limit: usize,
+    mut request: impl FnMut(&AttemptTarget<'_>) -> Result<Outgoing, Failure>,
+) -> Result<Bytes, Failure> {
+    let app = &*sender.app;
+    let mut chosen = choose(app, reply, selection)?;
+    let (total, patience) = (*app.config.timeouts.total_whole, *app.config.timeouts.first_token);
+    let begun = Instant::now();
+    let mut wait = None;
+    // First refusal by the current engine, and the request in another form for it.
+    let mut refused: Option<FirstRefusal> = None;
+    let (mut fallbacks, mut other) = (Fallbacks::default(), None);
+    loop {
+        let (upstream, model) = (Arc::clone(chosen.upstream()), Arc::clone(selection.served()));
+        let first = AttemptTarget::first(&upstream, &model);
+        let to = AttemptTarget { attempt: selection.attempts(), fallbacks, ..first };
+        let outgoing = match other.take() {
+            Some(other) => other,
+            None => request(&to)?,
         };
-        self.passed.insert(RETRY_AFTER, wait.into());
-        failure
-    }
-
-    /// Requests one object, which is read whole, from one upstream after another. Fails with the last failure once
-    /// no further attempt is allowed.
-    pub(in crate::server) async fn request_object(
-        &mut self,
-        sender: &Sender,
-        selection: &mut UpstreamSelection,
-        limit: usize,
-        mut request: impl FnMut(&AttemptTarget<'_>) -> Result<Outgoing, Failure>,
-    ) -> Result<Bytes, Failure> {
-        let app = Arc::clone(&self.app);
-        let mut chosen = self.choose(selection)?;
-        let (total, patience) = (*app.config.timeouts.total_whole, *app.config.timeouts.first_token);
-        let begun = Instant::now();
-        let mut wait = None;
-        // First refusal by the current engine, and the request in another form for it.
-        let mut refused: Option<Refused> = None;
-        let (mut fallbacks, mut other) = (Fallbacks::default(), None);
-        loop {
-            let (upstream, model) = (Arc::clone(chosen.upstream()), Arc::clone(selection.served()));
-            let first = AttemptTarget::first(&upstream, &model);
-            let to = AttemptTarget { attempt: selection.attempts(), fallbacks, ..first };
-            let outgoing = match other.take() {
-                Some(other) => other,
-                None => request(&to)?,
-            };
-            let exchanged = sender.exchange(&upstream, &outgoing, limit);
-            let until = (begun + total).min(Instant::now() + patience);
-            let WholeExchange { result, status, passed } = tokio::select! {
-                exchanged = exchanged => exchanged,
-                () = tokio::time::sleep_until(until) => {
-                    let class = if begun.elapsed() <= total / 2 { RetryClass::MaybeProcessed } else { RetryClass::Never };
-                    WholeExchange::failed(Error::from(Fault::Timeout).with_class(class))
-                }
-                () = app.cut() => WholeExchange::failed(Fault::Draining.into()),
-            };
-            let failure = result.as_ref().err().map(|error| &error.public);
-            let otherwise =
-                failure.and_then(|failure| in_another_form(failure, &to, &outgoing, &mut request));
-            // A refusal that leads to another form does not count as a failure of the engine.
-            let status = if otherwise.is_some() { Some(400) } else { status };
-            report_outcome(&mut chosen, failure, status, &passed);
-            self.passed = passed;
-            if let Some(record) = &mut self.record {
-                record.sent_to(&upstream, record.attempts + 1);
-                record.ended(&upstream, result.as_ref().err(), &outgoing.body);
+        let exchanged = sender.exchange(&upstream, &outgoing, limit);
+        let until = (begun + total).min(Instant::now() + patience);
+        let WholeExchange { result, status, passed } = tokio::select! {
+            exchanged = exchanged => exchanged,
+            () = tokio::time::sleep_until(until) => {
+                let class = if begun.elapsed() <= total / 2 { RetryClass::MaybeProcessed } else { RetryClass::Never };
+                WholeExchange::failed(Error::from(Fault::Timeout).with_class(class))
             }
-            let mut error = match result {
-                Ok(bytes) => {
-                    if let Some(refused) = refused {
-                        upstream.answers_to(&refused.model, fallbacks);
-                    }
-                    return Ok(bytes);
-                }
-                Err(error) => error,
-            };
-            if let Some((tried, outgoing)) = otherwise {
-                (fallbacks, other) = (tried, Some(outgoing));
-                refused = refused.or_else(|| Some(Refused::first(error.public, selection, &app)));
-                continue;
-            }
-            error.public = Refused::or_first(refused.as_ref(), fallbacks, error.public);
-            (refused, fallbacks) = (None, Fallbacks::default());
-            drop(chosen);
-            chosen = self.next_upstream(selection, error, &mut wait).await?;
-        }
-    }
-
-    /// Returns the next upstream after a failed attempt, once the pause before it is over. `wait` keeps the shortest
-    /// `retry-after` of the engines that were overloaded, in seconds.
-    ///
-    /// # Errors
-    /// Fails with the same failure if no further attempt is allowed. The headers for the client's response then have
-    /// the shortest `retry-after`.
-    pub(in crate::server) async fn next_upstream(
-        &mut self,
-        selection: &mut UpstreamSelection,
-        error: Error,
-        wait: &mut Option<u64>,
-    ) -> Result<ChosenUpstream, Failure> {
-        let Some((next, pause)) = selection.after(error.class, &self.app) else {
-            headers::keep_shortest_retry_after(&mut self.passed, *wait);
-            self.is_poison = selection.is_poison();
-            return Err(error.public);
+            () = app.cut() => WholeExchange::failed(Fault::Draining.into()),
         };
-        if error.class == RetryClass::Overloaded {
-            *wait = Some(headers::shortest_retry_after(*wait, &self.passed));
+        let failure = result.as_ref().err().map(|error| &error.public);
+        let otherwise = failure.and_then(|failure| in_another_form(failure, &to, &outgoing, &mut request));
+        // A refusal that leads to another form does not count as a failure of the engine.
+        let status = if otherwise.is_some() { Some(400) } else { status };
+        report_outcome(&mut chosen, failure, status, &passed);
+        reply.passed = passed;
+        reply.note(|record| {
+            record.sent_to(&upstream, record.attempts + 1);
+            record.ended(&upstream, result.as_ref().err(), &outgoing.body);
+        });
+        let mut error = match result {
+            Ok(bytes) => {
+                if let Some(refused) = refused {
+                    upstream.answers_to(&refused.model, fallbacks);
+                }
+                return Ok(bytes);
+            }
+            Err(error) => error,
+        };
+        if let Some((tried, outgoing)) = otherwise {
+            (fallbacks, other) = (tried, Some(outgoing));
+            refused = refused.or_else(|| Some(FirstRefusal::first(error.public, selection, app)));
+            continue;
         }
-        self.record.iter_mut().for_each(|record| record.served = selection.shown(&self.app));
-        tokio::time::sleep(pause).await;
-        Ok(next)
+        error.public = FirstRefusal::or_first(refused.as_ref(), fallbacks, error.public);
+        (refused, fallbacks) = (None, Fallbacks::default());
+        drop(chosen);
+        chosen = next_upstream(app, reply, selection, error, &mut wait).await?;
     }
+}
+
+/// Returns the next upstream after a failed attempt, once the pause before it is over. `wait` keeps the shortest
+/// `retry-after` of the engines that were overloaded, in seconds.
+///
+/// # Errors
+/// Fails with the same failure if no further attempt is allowed. The headers for the client's response then have
+/// the shortest `retry-after`.
+pub(in crate::server) async fn next_upstream(
+    app: &App,
+    reply: &mut ClientReply,
+    selection: &mut UpstreamSelection,
+    error: Error,
+    wait: &mut Option<u64>,
+) -> Result<ChosenUpstream, Failure> {
+    let Some((next, pause)) = selection.after(error.class, app) else {
+        headers::keep_shortest_retry_after(&mut reply.passed, *wait);
+        reply.is_final = selection.has_two_resets();
+        return Err(error.public);
+    };
+    if error.class == RetryClass::Overloaded {
+        *wait = Some(headers::shortest_retry_after(*wait, &reply.passed));
+    }
+    reply.note(|record| record.served = selection.shown(app));
+    tokio::time::sleep(pause).await;
+    Ok(next)
 }
 
 /// Returns the refused request in another form that the engine may accept, with the fallbacks that shape it;

@@ -1,11 +1,12 @@
 //! Timers of one request to an engine.
 
 use crate::config::Timeouts;
+use crate::server::ids::since_epoch;
 use crate::server::net::connection::late_timer_extension;
 use crate::wire::options::Options;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Result of a check of the timers.
@@ -22,14 +23,14 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Timers of one request. All share one timer of the runtime, which is touched only when it has fired or something
 /// is due earlier; the time is read three times for each token.
-pub(in crate::server) struct Clock {
+pub(in crate::server) struct RelayTimers {
     /// Time as last read.
     now: Instant,
     /// Time at which the request began, here and since the Unix epoch.
     epoch: (Instant, Duration),
     started: Instant,
     /// Time at which the request was sent to the engine.
-    asked: Instant,
+    sent: Instant,
     /// Time since which the engine is waited for, without the time in which the client had its turn.
     waiting: Instant,
     /// Time of the last write to the client, from which the next keep-alive comment is timed.
@@ -53,7 +54,7 @@ pub(in crate::server) struct Clock {
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-impl Clock {
+impl RelayTimers {
     pub(in crate::server) fn new(stream: bool, timeouts: &Timeouts, options: &Options) -> Self {
         let now = Instant::now();
         let seconds = |seconds: u64| Some(Duration::from_secs(seconds)).filter(|_| stream);
@@ -61,7 +62,7 @@ impl Clock {
             now,
             epoch: (now, since_epoch()),
             started: now,
-            asked: now,
+            sent: now,
             waiting: now,
             written: now,
             answer_written: None,
@@ -80,9 +81,9 @@ impl Clock {
     }
 
     /// Restarts the engine's timers for another attempt.
-    pub(in crate::server) fn asks_again(&mut self) {
+    pub(in crate::server) fn restart_attempt(&mut self) {
         self.update();
-        (self.asked, self.waiting, self.paused) = (self.now, self.now, None);
+        (self.sent, self.waiting, self.paused) = (self.now, self.now, None);
     }
 
     /// Returns true if at least half of the total time is left.
@@ -163,7 +164,7 @@ impl Clock {
 
     fn next(&self) -> (Instant, Due) {
         let patience =
-            if self.spoken { self.waiting + self.inter_token } else { self.asked + self.first_token };
+            if self.spoken { self.waiting + self.inter_token } else { self.sent + self.first_token };
         let timeout = (patience.min(self.started + self.total), Due::Timeout);
         let commit = self
             .commit_after
@@ -182,7 +183,7 @@ impl Clock {
             let (at, due) = self.next();
             if at <= self.now {
                 let Some(more) = late_timer_extension(at, self.now) else { return Poll::Ready(due) };
-                let since = [&mut self.started, &mut self.asked, &mut self.waiting, &mut self.written];
+                let since = [&mut self.started, &mut self.sent, &mut self.waiting, &mut self.written];
                 since.into_iter().chain(&mut self.answer_written).for_each(|since| *since += more);
                 continue;
             }
@@ -199,28 +200,19 @@ impl Clock {
     }
 }
 
-/// Returns the wall-clock time in Unix seconds.
-pub(in crate::server) fn unix_seconds() -> u64 {
-    since_epoch().as_secs()
-}
-
-fn since_epoch() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// Advances the clock as a read from the engine does.
-    fn advance(clock: &mut Clock, seconds: u64) {
+    fn advance(clock: &mut RelayTimers, seconds: u64) {
         clock.heard(clock.now + Duration::from_secs(seconds), true);
     }
 
     #[test]
     fn comments_start_the_keepalive_anew_and_do_not_count_as_part_of_the_answer() {
         let options = Options { keepalive_seconds: 3, ..Options::default() };
-        let mut clock = Clock::new(true, &Timeouts::default(), &options);
+        let mut clock = RelayTimers::new(true, &Timeouts::default(), &options);
         let keepalive = Duration::from_secs(3);
         clock.wrote();
         assert_eq!(clock.wrote_answer(), None, "a comment came before");

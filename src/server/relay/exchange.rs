@@ -1,16 +1,16 @@
 //! Exchange with an engine: the pending request, its answer and the form in which its body is read.
 
 use super::answer_buffer::AnswerBuffer;
-use super::attempt::Refused;
-use super::clock::Clock;
+use super::attempt::FirstRefusal;
+use super::clock::RelayTimers;
 use crate::config::Limits;
 use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::error::RetryClass;
 use crate::server::admit::budget::make_room;
 use crate::server::net::pending_answer::PendingAnswer;
-use crate::upstream::{Answer, ChosenUpstream, Head, Upstream};
-use crate::wire::BodyForm;
+use crate::upstream::{Answer, ChosenUpstream, ResponseHead, Upstream};
 use crate::wire::fault::Unusable;
+use crate::wire::{AnswerReader, BodyForm};
 use bytes::BytesMut;
 use http::HeaderMap;
 use std::time::Duration;
@@ -30,12 +30,10 @@ pub(super) enum EngineStep {
 }
 
 /// Exchange with one upstream. Dropping it before its end cancels the engine's work.
-pub(super) struct Exchange {
+pub(super) struct EngineExchange {
     pub(super) step: EngineStep,
     /// Upstream of the request.
     pub(super) chosen: ChosenUpstream,
-    /// Index of its choice, where each has an exchange of its own.
-    pub(super) choice: u32,
     /// Class of a failure, where the failure itself does not tell.
     pub(super) class: Option<RetryClass>,
     /// Headers of the engine's answer that are passed to the client.
@@ -43,21 +41,16 @@ pub(super) struct Exchange {
     /// Fallbacks that shaped the request.
     pub(super) fallbacks: Fallbacks,
     /// First refusal by the engine, if this request repeats a refused one in another form.
-    pub(super) refused: Option<Box<Refused>>,
+    pub(super) refused: Option<Box<FirstRefusal>>,
     /// Fallback that the refusal calls for but the request cannot take.
     pub(super) missing_fallback: Option<Fallback>,
 }
 
-impl Exchange {
-    /// Begins an exchange with a pending request for this choice.
-    pub(super) fn begin(
-        chosen: ChosenUpstream,
-        answer: PendingAnswer,
-        choice: u32,
-        fallbacks: Fallbacks,
-    ) -> Self {
+impl EngineExchange {
+    /// Begins an exchange with a pending request.
+    pub(super) fn begin(chosen: ChosenUpstream, answer: PendingAnswer, fallbacks: Fallbacks) -> Self {
         let (step, passed) = (EngineStep::Pending(answer), HeaderMap::new());
-        Self { step, chosen, choice, class: None, passed, fallbacks, refused: None, missing_fallback: None }
+        Self { step, chosen, class: None, passed, fallbacks, refused: None, missing_fallback: None }
     }
 
     /// Returns true if the exchange is finished or cancelled.
@@ -84,7 +77,7 @@ impl Exchange {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for EngineExchange {
     fn drop(&mut self) {
         self.cancel();
     }
@@ -114,7 +107,7 @@ pub(super) struct UnreadBody {
 ///
 /// # Errors
 /// The answer cannot be used, for this reason.
-pub(super) fn body_kind(head: &Head) -> Result<BodyKind, Unusable> {
+pub(super) fn body_kind(head: &ResponseHead) -> Result<BodyKind, Unusable> {
     match head.status {
         400..=599 => Ok(BodyKind::Error(BytesMut::new())),
         200..=299 if head.status != 204 => match head.is_encoded() {
@@ -125,7 +118,7 @@ pub(super) fn body_kind(head: &Head) -> Result<BodyKind, Unusable> {
     }
 }
 
-pub(super) fn says_events(head: &Head) -> bool {
+pub(super) fn says_events(head: &ResponseHead) -> bool {
     const EVENTS: &[u8] = b"text/event-stream";
     let label = head.headers.get(http::header::CONTENT_TYPE).map_or(&b""[..], http::HeaderValue::as_bytes);
     label.get(..EVENTS.len()).is_some_and(|label| label.eq_ignore_ascii_case(EVENTS))
@@ -135,11 +128,12 @@ pub(super) fn says_events(head: &Head) -> bool {
 /// outcome.
 pub(super) struct BodyReader<'r> {
     pub(super) buffer: &'r mut AnswerBuffer,
+    pub(super) reader: &'r mut AnswerReader,
     pub(super) received: &'r mut usize,
     pub(super) body_kind: &'r mut BodyKind,
     pub(super) limits: &'r Limits,
     pub(super) upstream: &'r Upstream,
-    pub(super) clock: &'r mut Clock,
+    pub(super) clock: &'r mut RelayTimers,
     /// Reason why the body cannot be used, once there is one.
     pub(super) wrong: Option<Unusable>,
     /// Time at which the rewriter received its first bytes.
@@ -147,7 +141,7 @@ pub(super) struct BodyReader<'r> {
 }
 
 impl BodyReader<'_> {
-    /// Receives the next bytes; one read may have several chunks. What follows wrong bytes is discarded.
+    /// Receives the next bytes; one read may have several chunks. Bytes after wrong bytes are discarded.
     pub(super) fn bytes(&mut self, mut bytes: &[u8]) {
         if self.wrong.is_some() {
             return;
@@ -174,9 +168,9 @@ impl BodyReader<'_> {
             BodyKind::Events => {
                 if self.began.is_none() {
                     self.began = Some(self.clock.update());
-                    self.buffer.rewriter.clock(self.clock.unix_seconds());
+                    self.buffer.writer.clock(self.clock.unix_seconds());
                 }
-                self.buffer.push(bytes);
+                self.buffer.push(self.reader, bytes);
             }
             BodyKind::Whole(body) => {
                 make_room(body, bytes.len(), self.limits.max_answer_bytes);
@@ -190,13 +184,13 @@ impl BodyReader<'_> {
             BodyKind::Unknown(_) => {}
         }
         self.upstream.scan_answer(bytes);
-        let is_too_large = *self.received > self.limits.max_answer_bytes && !self.buffer.ended();
+        let is_too_large = *self.received > self.limits.max_answer_bytes && !self.buffer.ended(self.reader);
         self.wrong = is_too_large.then_some(Unusable::TooLarge);
     }
 }
 
-/// Returns a future that sends the request after a pause.
-pub(super) fn send_after(pause: Duration, answer: PendingAnswer) -> PendingAnswer {
+/// Returns a future that sends the request after a pause, once it is polled.
+pub(super) fn prepare_after(pause: Duration, answer: PendingAnswer) -> PendingAnswer {
     if pause.is_zero() {
         return answer;
     }

@@ -1,5 +1,5 @@
-//! Relay: the answer to one request, pulled from the engine through the [`Rewriter`](crate::wire::Rewriter) to the
-//! client.
+//! Relay: the answer to one request, pulled from the engine through an [`AnswerReader`](crate::wire::AnswerReader) and
+//! the [`AnswerWriter`](crate::wire::AnswerWriter) to the client.
 //!
 //! The relay runs only when the body's consumer polls it, mostly the client's connection: over HTTP/1.1 there is no
 //! task and no queue between the engine and the client. A client that reads slowly slows the engine down; a client
@@ -12,62 +12,51 @@
 mod answer_buffer;
 pub(super) mod attempt;
 pub(super) mod clock;
-mod contract;
 mod exchange;
 mod fan_out;
+mod leg;
+pub(super) mod planned;
 mod priority;
 mod resend;
 pub(super) mod selection;
 
 use super::admit::body::{AbortedBody, Body};
-use super::admit::headers;
 use super::admit::quota::Ticket;
+use super::headers;
 use super::panics;
 use super::record::Record;
-use super::responses::persist::{PendingWrite, ResponseWriter};
+use super::storage::persist::{PendingWrite, ResponseWriter};
 use crate::config::Limits;
 use crate::error::RetryClass;
-use crate::upstream::{Answer, Read, ReadError, Upstream};
-use crate::wire::disclosure::EngineKey;
-use crate::wire::encode::{Encode, Finished, OutputItem, Persisted};
-use crate::wire::fault::{Failure, Fault, Unusable};
-use crate::wire::options::Options;
-use crate::wire::{Ending, OutputBuffer};
+use crate::upstream::Upstream;
+use crate::wire::OutputBuffer;
+use crate::wire::encode::{Encode, Finished, OutputItem, Persisted, Response as Encoder};
+use crate::wire::fault::{Failure, Fault};
 use answer_buffer::AnswerBuffer;
-use attempt::{Attempt, AttemptTarget, PendingRequest, Refused, UpstreamRequest, failure_of, report_outcome};
+use attempt::{Attempt, FirstRefusal, PendingRequest};
 use bytes::Bytes;
-use clock::{Clock, Due};
-use contract::ContractCheck;
-use exchange::{BodyKind, BodyReader, EngineStep, Exchange, body_kind, says_events};
-use fan_out::SiblingExchange;
-use http::Response;
+use clock::{Due, RelayTimers};
+use exchange::{BodyKind, EngineExchange, EngineStep};
+use fan_out::missing_choices;
+use http::{HeaderMap, Response};
 use http_body::Frame;
-use resend::Resend;
+use leg::{Leg, Legs};
+use planned::Planned;
+use resend::{Resend, siblings, try_resend};
 use selection::UpstreamSelection;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// Upper limit for the reads that are joined in one write, so that a fast engine does not starve other streams of
 /// the thread.
 const READS: usize = 64;
 
-/// Relay of one answer: the exchange with the engine, the output buffer, the timers and the record.
+/// Relay of one answer: the legs, each with an engine's answer, and the client's side.
 pub(super) struct Relay {
-    /// Exchange with the engine; of several, the one whose turn it is.
-    exchange: Exchange,
-    /// Exchanges of the other choices, if each choice has one of its own.
-    others: Vec<SiblingExchange>,
-    /// Index of the worker thread that polls the relay.
-    thread: usize,
-    /// Data needed to send the request again; `None` once it is too late for that.
-    resend: Option<Box<Resend>>,
-    buffer: AnswerBuffer,
-    /// Bytes received of the answer.
-    received: usize,
-    clock: Clock,
+    legs: Legs,
+    client: ClientSide,
     /// True if a keep-alive comment is to be sent.
     comment: bool,
     /// True if only whole events are handed over, however long they are.
@@ -78,12 +67,37 @@ pub(super) struct Relay {
     closed: bool,
     /// Bytes of the end that [`Self::write_end`] has returned.
     end_bytes: usize,
+    storing: Storing,
+}
+
+/// State that all legs of a relay share: the output for the client, its timers and the record.
+struct ClientSide {
+    /// Index of the worker thread that polls the relay.
+    thread: usize,
+    /// Data needed to send the request again; `None` once it is too late for that.
+    resend: Option<Box<Resend>>,
+    buffer: AnswerBuffer,
+    /// Bytes received of the answer.
+    received: usize,
+    clock: RelayTimers,
     /// True for SSE, false for one object.
     stream: bool,
     record: Record,
-    storing: Storing,
-    /// Check of the answer against the API's contract, if it is configured.
-    contract: Option<Box<ContractCheck>>,
+}
+
+impl ClientSide {
+    /// Passes the limits of the key's quota to the encoder, for events that report them.
+    fn pass_limits(&mut self) {
+        if let Some(limits) = self.record.ticket.as_ref().and_then(Ticket::limits) {
+            self.buffer.writer.limits(limits);
+        }
+    }
+
+    /// Tells the writer the time, for output that the engine's bytes do not cause.
+    fn tell_time(&mut self) {
+        self.clock.update();
+        self.buffer.writer.clock(self.clock.unix_seconds());
+    }
 }
 
 /// Progress of storing the response, whose end the client must not see before.
@@ -96,79 +110,54 @@ enum Storing {
     Running(PendingWrite),
 }
 
-/// Parameters of a new [`Relay`]: the attempt that has started, and the form in which its answer is wanted.
-pub(super) struct RelayParams {
-    pub(super) attempt: Attempt,
-    /// Request and remaining upstreams for further attempts, if these are allowed.
-    pub(super) resend: Option<(Box<dyn UpstreamRequest>, UpstreamSelection)>,
-    /// Index of the worker thread that polls the relay.
-    pub(super) thread: usize,
-    pub(super) options: Arc<Options>,
-    pub(super) stream: bool,
-    pub(super) record: Record,
-    /// Writer that stores the answer, if it is to be stored.
-    pub(super) writer: Option<Box<ResponseWriter>>,
-    /// True if events are numbered, so that none may be removed once the status has been sent.
-    pub(super) numbered: bool,
-}
-
 impl Relay {
-    /// Returns the relay of an attempt, with the further exchanges of its fan-out if it has one.
-    pub(super) fn new(params: RelayParams) -> Box<Self> {
-        let RelayParams { attempt, resend, thread, options, stream, mut record, writer, numbered } = params;
-        let Attempt { chosen, request: PendingRequest { answer, rewriter, others, fallbacks } } = attempt;
+    /// Returns the relay of a planned request, with the further exchanges of its fan-out if it has one. `thread`: the
+    /// index of the worker thread that polls the relay.
+    pub(super) fn new(planned: Planned, mut record: Record, thread: usize) -> Box<Self> {
+        let Planned { attempt, resend, options, stream, writer } = planned;
+        let Attempt { chosen, request: PendingRequest { answer, reader, writer: output, others, fallbacks } } =
+            attempt;
         record.sent_to(chosen.upstream(), 1);
-        let clock = Clock::new(stream, &record.app.config.timeouts, &options);
-        let contract = ContractCheck::new(record.app.config.contract, record.route, stream);
-        let mut this = Box::new(Self {
-            exchange: Exchange::begin(chosen, answer, 0, fallbacks),
-            others: Vec::new(),
-            thread,
-            resend: resend.map(|(request, selection)| Box::new(Resend::new(request, selection))),
-            buffer: AnswerBuffer::new(rewriter, numbered, false),
-            received: 0,
-            clock,
+        let clock = RelayTimers::new(stream, &record.app.config.timeouts, &options);
+        let (resend, selection) =
+            resend.map(|(request, selection)| (Box::new(Resend::new(request)), selection)).unzip();
+        let exchange = EngineExchange::begin(chosen, answer, fallbacks);
+        let mut legs = Legs::new(Leg { exchange, reader, selection });
+        legs.add(siblings(&legs.first, others, Duration::ZERO));
+        let buffer = AnswerBuffer::new(output);
+        let mut client = ClientSide { thread, resend, buffer, received: 0, clock, stream, record };
+        client.pass_limits();
+        Box::new(Self {
+            legs,
+            client,
             comment: false,
             by_events: false,
             output_left: false,
             closed: false,
             end_bytes: 0,
-            stream,
-            record,
             storing: writer.map_or(Storing::Nothing, Storing::Waiting),
-            contract,
-        });
-        this.pass_limits();
-        this.begin_others(others, Duration::ZERO);
-        this
-    }
-
-    /// Passes the limits of the key's quota to the encoder, for events that report them.
-    fn pass_limits(&mut self) {
-        if let Some(limits) = self.record.ticket.as_ref().and_then(Ticket::limits) {
-            self.buffer.rewriter.limits(limits);
-        }
+        })
     }
 
     /// Returns the upstream of the current attempt.
     pub(super) fn upstream(&self) -> &Arc<Upstream> {
-        self.exchange.chosen.upstream()
+        self.legs.first.exchange.chosen.upstream()
     }
 
     /// Returns the engines' name of the model that answers, if the client's name stands for others.
     pub(super) fn served(&self) -> Option<&Arc<str>> {
-        self.record.served.as_ref()
+        self.client.record.served.as_ref()
     }
 
     /// Records the time that it took to read and plan the request.
     pub(super) fn planned(&mut self, took: Duration) {
-        self.record.planning = took;
+        self.client.record.planning = took;
     }
 
     /// Turns off keep-alive comments and the early status, for a consumer of the body that needs neither: an error
     /// before the first event is then the whole answer, however late it occurs.
     pub(super) fn disable_keepalive(&mut self) {
-        self.clock.disable_keepalive();
+        self.client.clock.disable_keepalive();
     }
 
     /// Hands over whole events only, for a consumer of the body that processes them.
@@ -178,32 +167,32 @@ impl Relay {
 
     /// Notes that the status has been sent: from now on a failure is reported as an event.
     pub(super) fn mark_committed(&mut self) {
-        self.buffer.commit();
-        self.clock.committed();
-        self.record.answered(200);
+        self.client.buffer.commit();
+        self.client.clock.committed();
+        self.client.record.answered(200);
     }
 
     /// Notes that the status counts as sent, and turns off comments, because no client waits for the answer.
     pub(super) fn run_without_client(&mut self) {
         self.mark_committed();
-        self.clock.run_without_client();
+        self.client.clock.run_without_client();
     }
 
     /// Closes the relay and returns its encoder, so that another answer can continue the same stream.
     pub(super) fn into_encoder(mut self: Box<Self>) -> Box<dyn Encode> {
         self.complete_record();
-        self.buffer.rewriter.into_encoder()
+        self.client.buffer.writer.into_encoder()
     }
 
     /// Ends the answer with a failure, unless it has ended already.
     pub(super) fn give_up(&mut self, failure: impl Into<Failure>) {
-        if !self.buffer.ended() {
-            self.fail(failure.into());
+        if !self.ended() {
+            self.legs.first.fail(failure.into(), &mut self.client);
         }
     }
 
     fn limits(&self) -> &Limits {
-        &self.record.app.config.limits
+        &self.client.record.app.config.limits
     }
 
     /// Returns the response once its status is known: for a stream when the engine has sent content or after
@@ -218,87 +207,85 @@ impl Relay {
         stream: impl FnOnce(Box<Self>) -> Body,
     ) -> Response<Body> {
         std::future::poll_fn(|cx| self.poll_fill(cx)).await;
-        self.check_contract();
-        if let Some(failure) = self.buffer.error_response().cloned() {
-            let Exchange { refused, fallbacks, missing_fallback, .. } = &self.exchange;
-            let failure = Refused::or_first(refused.as_deref(), *fallbacks, failure);
+        if let Some(failure) = self.client.buffer.error_response(&self.legs.first.reader).cloned() {
+            let EngineExchange { refused, fallbacks, missing_fallback, .. } = &self.legs.first.exchange;
+            let failure = FirstRefusal::or_first(refused.as_deref(), *fallbacks, failure);
             let failure = match missing_fallback {
                 Some(fallback) => fallback.explain(failure),
                 None => failure,
             };
             return self.error_response(&failure);
         }
-        self.record.answered(200);
+        self.client.record.answered(200);
         let head = headers::Success {
-            request_id: &self.record.request_id,
+            request_id: &self.client.record.request_id,
             passed: self.forwarded_headers(),
-            attempts: self.record.attempts,
-            model: self.record.served.as_deref(),
+            attempts: self.client.record.attempts,
+            model: self.client.record.served.as_deref(),
         };
-        if self.stream {
+        if self.client.stream {
             let response = head.stream();
-            self.buffer.commit();
+            self.client.buffer.commit();
             return response.map(|()| stream(self));
         }
-        let response = head.object(self.record.started.elapsed());
+        let response = head.object(self.client.record.started.elapsed());
         self.begin_store();
         std::future::poll_fn(|cx| self.poll_store(cx)).await;
-        self.check_contract();
-        let out = std::mem::take(&mut self.buffer.out);
-        self.record.bytes = out.len();
+        let out = std::mem::take(&mut self.client.buffer.out);
+        self.client.record.bytes = out.len();
         self.complete_record();
         response.map(|()| Body::full(out))
     }
 
     fn error_response(mut self: Box<Self>, failure: &Failure) -> Response<Body> {
         headers::keep_shortest_retry_after(
-            &mut self.exchange.passed,
-            self.resend.as_ref().and_then(|resend| resend.wait),
+            &mut self.legs.first.exchange.passed,
+            self.client.resend.as_ref().and_then(|resend| resend.wait),
         );
-        let is_poison = self.resend.as_ref().is_some_and(|resend| resend.selection.is_poison());
+        let has_two_resets =
+            self.legs.first.selection.as_ref().is_some_and(UpstreamSelection::has_two_resets);
         self.complete_record();
         let error = headers::ErrorResponse {
-            protocol: self.record.protocol,
+            protocol: self.client.record.protocol,
             failure,
-            is_final: failure.is_final() || is_poison,
-            passed: &self.exchange.passed,
-            attempts: self.record.attempts,
-            elapsed: self.record.started.elapsed(),
+            is_final: failure.is_final() || has_two_resets,
+            passed: &self.legs.first.exchange.passed,
+            attempts: self.client.record.attempts,
+            elapsed: self.client.record.started.elapsed(),
         };
-        let response = error.response(&self.record.request_id);
-        self.record.answered(response.status().as_u16());
-        self.record.bytes = response.body().len();
-        self.check_error_body(response.body());
+        let response = error.response(&self.client.record.request_id);
+        self.client.record.answered(response.status().as_u16());
+        self.client.record.bytes = response.body().len();
         response.map(Body::full)
     }
 
     /// Reads from the engine until there is output for the client, or there will be no more. Output that is ready
     /// at the same time is sent together.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.clock.reads();
+        self.client.clock.reads();
         let mut waits = false;
         for _ in 0..READS {
-            if self.buffer.ended() || self.is_full() {
+            if self.ended() || self.is_full() {
                 break;
             }
-            if self.record.app.is_cut() {
-                self.fail(Fault::Draining.into());
-                self.finish_current_choice();
+            if self.client.record.app.is_cut() {
+                self.legs.first.fail(Fault::Draining.into(), &mut self.client);
+                self.finish_choice(0);
                 break;
             }
-            waits = self.poll_exchanges(cx).is_pending();
+            waits = self.poll_legs(cx).is_pending();
             // Send output that is due before another read, which would mostly find nothing.
-            if waits || self.stream && self.has_emptied_socket() && self.buffer.is_due() {
+            if waits || self.client.stream && self.has_emptied_socket() && self.is_due() {
                 break;
             }
         }
-        if self.buffer.ended() {
+        if self.ended() {
             return self.end_attempt(cx);
         }
-        if self.stream && self.buffer.is_due() {
+        if self.client.stream && self.is_due() {
             return Poll::Ready(());
         }
-        let due = self.clock.poll(cx);
+        let due = self.client.clock.poll(cx);
         if due.is_pending() && !waits {
             // More input is ready, and no other wake-up will follow: let other streams run first, then continue.
             cx.waker().wake_by_ref();
@@ -309,8 +296,8 @@ impl Relay {
                 return self.end_attempt(cx);
             }
             Due::ClientOutput => {
-                self.clock.committed();
-                self.buffer.commit();
+                self.client.clock.committed();
+                self.client.buffer.commit();
                 self.comment = true;
             }
         }
@@ -320,10 +307,9 @@ impl Relay {
     /// Handles the end of an attempt. Ready if the answer has ended too; pending if another attempt or further
     /// choices continue it.
     fn end_attempt(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let continues = if self.buffer.rewriter.is_merged() {
-            !self.buffer.ended()
-        } else {
-            self.try_resend() || self.request_missing_choices()
+        let continues = match self.client.buffer.writer.is_merged() {
+            true => !self.ended(),
+            false => self.resend() || self.request_missing_choices(),
         };
         if !continues {
             return Poll::Ready(());
@@ -337,183 +323,120 @@ impl Relay {
     /// read from the engine, and growing buffers hold up to twice their content. Output that may not be sent yet does
     /// not count: only the engine can release it, and it is about as long as the request that it repeats.
     fn is_full(&self) -> bool {
-        self.stream && self.buffer.out.len() >= self.limits().stream_buffer_bytes / 8 && self.buffer.is_due()
+        self.client.stream
+            && self.client.buffer.out.len() >= self.limits().stream_buffer_bytes / 8
+            && self.is_due()
     }
 
     /// Returns true if the engine's socket held no more than what was read; false if there are several exchanges.
     fn has_emptied_socket(&self) -> bool {
-        !self.buffer.rewriter.is_merged()
-            && matches!(&self.exchange.step, EngineStep::Reading(answer, _) if answer.has_emptied_socket())
-    }
-
-    fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.exchange.step {
-            EngineStep::Pending(answer) => {
-                let answer = ready!(answer.as_mut().poll(cx));
-                match answer {
-                    Ok(answer) => self.begin(answer),
-                    Err(error) => {
-                        self.exchange.step = EngineStep::Done;
-                        self.exchange.class = Some(error.class);
-                        self.fail(error.public);
-                    }
-                }
-            }
-            EngineStep::Reading(..) => ready!(self.poll_body(cx)),
-            EngineStep::Done => {}
-        }
-        Poll::Ready(())
-    }
-
-    /// Handles the head of the engine's answer: decides how its body is read, and fails if it cannot be used.
-    fn begin(&mut self, answer: Answer) {
-        self.exchange.passed = headers::forwarded(&answer.head.headers);
-        // Limits that the engine reports concern the client only if its key has no quota (wire-format 4.9).
-        if self.record.ticket.is_none()
-            && let Some(limits) = headers::limits(&self.exchange.passed)
-        {
-            self.buffer.rewriter.limits(limits);
-        }
-        if let Some(key) = self.exchange.chosen.upstream().config.auth.own_key() {
-            self.buffer.rewriter.hide_key(EngineKey(key.bytes()));
-        }
-        self.record.attempts += answer.attempts.saturating_sub(1);
-        let (request_id, status) = (&*self.record.request_id, answer.head.status);
-        tracing::debug!(request_id, upstream = self.upstream().config.name, status, "an engine answers");
-        match body_kind(&answer.head) {
-            Ok(body_kind) => self.exchange.step = EngineStep::Reading(Box::new(answer), body_kind),
-            Err(why) => self.fail(why.into()),
-        }
-    }
-
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { exchange: Exchange { step, chosen, .. }, buffer, received, record, clock, .. } = self;
-        let EngineStep::Reading(answer, body_kind) = step else { return Poll::Ready(()) };
-        let (limits, upstream) = (&record.app.config.limits, chosen.upstream());
-        let mut reading =
-            BodyReader { buffer, received, body_kind, limits, upstream, clock, wrong: None, began: None };
-        let read = ready!(answer.poll_read(cx, &mut |bytes| reading.bytes(bytes)));
-        let BodyReader { wrong, began, .. } = reading;
-        let now = Instant::now();
-        if let Some(began) = began {
-            self.record.rewriting += now.saturating_duration_since(began);
-        }
-        if self.clock.heard(now, self.buffer.has_content() || !self.stream) {
-            self.exchange.chosen.upstream().record_piece(now);
-        }
-        if self.buffer.rewriter.reader().progress().has_content {
-            self.exchange.note_accepted_form();
-        }
-        if self.buffer.has_content() && self.record.first_token.is_none() {
-            let elapsed = self.record.started.elapsed();
-            self.record.first_token = Some(elapsed);
-            self.exchange.chosen.upstream().figures.first_token.observe(elapsed);
-            self.record.progressed(self.chunks());
-        }
-        if let Some(why) = wrong {
-            self.fail(why.into());
-            return Poll::Ready(());
-        }
-        match read {
-            Ok(Read::More) => self.end_long_error_body(),
-            Ok(Read::End) => self.body_ended(Ending::Clean),
-            Err(ReadError::Reset) => self.body_ended(Ending::Reset),
-            Err(ReadError::Malformed) => self.body_malformed(),
-        }
-        Poll::Ready(())
-    }
-
-    /// Ends an error response whose text has reached `max_error_bytes`; the rest is not needed.
-    fn end_long_error_body(&mut self) {
-        if let EngineStep::Reading(_, BodyKind::Error(body)) = &self.exchange.step
-            && body.len() >= self.limits().max_error_bytes
-        {
-            self.body_ended(Ending::Reset);
-        }
+        !self.client.buffer.writer.is_merged()
+            && matches!(&self.legs.first.exchange.step, EngineStep::Reading(answer, _) if answer.has_emptied_socket())
     }
 
     /// Returns the number of events that the engine has sent; with several answers, the sum.
     fn chunks(&self) -> u64 {
-        let others = self.others.iter().map(SiblingExchange::events);
-        self.buffer.rewriter.reader().events() + others.sum::<u64>()
+        self.legs.iter().map(|leg| leg.reader.events()).sum()
     }
 
-    /// Handles the end of the engine's body, according to the form in which it was read.
-    fn body_ended(&mut self, ending: Ending) {
-        self.tell_time();
-        let Self { exchange: Exchange { step, chosen, class, refused, fallbacks, .. }, buffer, .. } = self;
-        let EngineStep::Reading(answer, body_kind) = step else { return };
-        if buffer.ended() {
+    /// Returns true once the answer has ended.
+    fn ended(&self) -> bool {
+        self.client.buffer.ended(&self.legs.first.reader)
+    }
+
+    /// Returns true if there is output that may be sent, or the answer has ended.
+    fn is_due(&self) -> bool {
+        self.client.buffer.is_due(&self.legs.first.reader)
+    }
+
+    /// Reads from each engine answer. Pending if none has anything.
+    fn poll_legs(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.client.buffer.writer.is_merged() {
+            // Most answers: the caller sees by itself how the only leg has ended.
+            return self.legs.first.poll(&mut self.client, cx);
+        }
+        let mut polled = Poll::Pending;
+        for at in 0..self.legs.len() {
+            let Some(leg) = self.legs.get_mut(at) else { break };
+            if leg.poll(&mut self.client, cx).is_ready() {
+                polled = Poll::Ready(());
+            }
+            self.finish_choice(at);
+            if self.ended() {
+                break;
+            }
+            if self.is_full() {
+                self.legs.rotate(at + 1);
+                break;
+            }
+        }
+        self.remove_finished();
+        polled
+    }
+
+    /// Ends each engine answer with a timeout.
+    fn time_out(&mut self) {
+        self.client.tell_time();
+        let class = if self.client.clock.has_half() { RetryClass::MaybeProcessed } else { RetryClass::Never };
+        for at in 0..self.legs.len() {
+            let Some(leg) = self.legs.get_mut(at) else { break };
+            leg.time_out(class, &mut self.client);
+            self.finish_choice(at);
+            if self.ended() {
+                break;
+            }
+        }
+        self.remove_finished();
+    }
+
+    /// Handles the end of one choice of a merged answer: success, a failure that is retried elsewhere, or a failure of
+    /// all choices.
+    fn finish_choice(&mut self, at: usize) {
+        let Self { legs, client, .. } = self;
+        let Some(leg) = legs.get_mut(at).filter(|_| client.buffer.writer.is_merged()) else { return };
+        let is_over = client.buffer.ended(&leg.reader) && leg.exchange.is_done();
+        if !leg.reader.progress().ended || is_over {
             return;
         }
-        if ending == Ending::Reset {
-            *class = Some(RetryClass::Reset);
+        if leg.reader.failure().is_none() {
+            leg.finish_attempt(client);
+            return leg.give_back(client.thread);
         }
-        match body_kind {
-            BodyKind::Error(body) => {
-                let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
-                let failure = failure_of(answer.head.status, body, &chosen.upstream().config.auth);
-                *class = Some(RetryClass::of_answer(answer.head.status, &failure));
-                buffer.fail(Refused::or_first(refused.as_deref(), *fallbacks, failure));
-            }
-            BodyKind::Whole(body) if ending == Ending::Clean => buffer.whole(body),
-            BodyKind::Unknown(_) if ending == Ending::Clean && !says_events(&answer.head) => {
-                buffer.fail(Unusable::Foreign.into());
-            }
-            _ => buffer.finish(ending),
+        if try_resend(leg, client).is_none() {
+            client.buffer.give_up(&leg.reader);
+            // The others are not needed.
+            legs.keep_alone(at, |other| client.buffer.writer.add_summary(other.reader.summary()));
         }
     }
 
-    /// Handles HTTP that cannot be parsed any further. Events that were complete before remain valid.
-    fn body_malformed(&mut self) {
-        if let EngineStep::Reading(_, BodyKind::Events) = &self.exchange.step {
-            self.body_ended(Ending::Reset);
-        } else {
-            self.exchange.class = Some(RetryClass::MaybeProcessed);
-            self.fail(Unusable::Malformed.into());
+    /// Removes the legs of a merged answer that are finished; one always stays.
+    fn remove_finished(&mut self) {
+        let Self { legs, client, .. } = self;
+        if client.buffer.writer.is_merged() {
+            legs.remove_finished(|leg| client.buffer.writer.add_summary(leg.reader.summary()));
         }
     }
 
-    fn fail(&mut self, failure: Failure) {
-        self.tell_time();
-        self.exchange.cancel();
-        self.buffer.fail(failure);
+    /// Sends the request again. Returns true if there is another attempt.
+    fn resend(&mut self) -> bool {
+        let Some(more) = try_resend(&mut self.legs.first, &mut self.client) else { return false };
+        self.legs.add(more);
+        true
     }
 
-    /// Tells the rewriter the time, for output that the engine's bytes do not cause.
-    fn tell_time(&mut self) {
-        self.clock.update();
-        self.buffer.rewriter.clock(self.clock.unix_seconds());
-    }
-
-    /// Logs that the attempt is over, and writes its failure and the engine's own message into the record.
-    fn log_attempt(&mut self) {
-        let Self { buffer, exchange, record, resend, .. } = self;
-        let (failure, upstream) = (buffer.rewriter.any_failure(), exchange.chosen.upstream());
-        if let Some(failure) = failure.filter(|failure| failure.engine.is_some()) {
-            let request = resend.as_ref().and_then(|resend| {
-                resend.request.text(&AttemptTarget::first(upstream, resend.selection.served()))
-            });
-            if let Some(request) = request {
-                record.note_engine_error(failure, &request);
-            }
+    /// Requests the choices that are missing. Returns false if none is, or they cannot be requested.
+    fn request_missing_choices(&mut self) -> bool {
+        match missing_choices(&mut self.legs.first, &mut self.client) {
+            Some(legs) => self.legs = legs,
+            None => return false,
         }
-        record.attempted(upstream, failure);
+        true
     }
 
-    /// Logs the attempt, and reports its outcome to the upstream's health tracking.
-    fn finish_attempt(&mut self) {
-        self.log_attempt();
-        let failure = self.buffer.rewriter.any_failure();
-        if failure.is_none() {
-            self.exchange.note_accepted_form();
-        }
-        let Exchange { step, chosen, passed, .. } = &mut self.exchange;
-        let status = match step {
-            EngineStep::Reading(answer, BodyKind::Error(_)) => Some(answer.head.status),
-            _ => None,
-        };
-        report_outcome(chosen, failure, status, passed);
+    /// Returns the headers to pass to the client; with several answers those of one that has arrived.
+    fn forwarded_headers(&self) -> &HeaderMap {
+        let mut all = self.legs.iter().map(|leg| &leg.exchange.passed);
+        all.find(|passed| !passed.is_empty()).unwrap_or(&self.legs.first.exchange.passed)
     }
 
     /// Completes the record when the last bytes are handed over, and releases the engine's connection for reuse if
@@ -522,31 +445,20 @@ impl Relay {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
-        self.record.summarised(self.buffer.rewriter.summary());
-        let is_good = self.buffer.rewriter.any_failure().is_none();
-        let is_error = matches!(&self.exchange.step, EngineStep::Reading(_, BodyKind::Error(_)));
-        let may_reuse = is_good || is_error;
-        // With several exchanges, `finish_current_choice` has finished the attempt of each.
-        if !(self.buffer.rewriter.is_merged() && is_good) {
-            self.finish_attempt();
+        let Self { legs: Legs { first: leg, .. }, client, .. } = self;
+        client.record.summarised(client.buffer.writer.summary(leg.reader.summary()));
+        let is_good = leg.reader.failure().is_none();
+        let is_error = matches!(&leg.exchange.step, EngineStep::Reading(_, BodyKind::Error(_)));
+        // With several legs, `finish_choice` has finished the attempt of each.
+        if !(client.buffer.writer.is_merged() && is_good) {
+            leg.finish_attempt(client);
         }
-        self.resend = None;
-        match self.buffer.rewriter.any_failure() {
-            Some(failure) => self.record.failed(failure),
-            None => self.record.completed(),
+        client.resend = None;
+        match leg.reader.failure() {
+            Some(failure) => client.record.failed(failure),
+            None => client.record.completed(),
         }
-        self.check_completeness();
-        if !may_reuse {
-            return self.exchange.cancel();
-        }
-        self.give_back();
-    }
-
-    /// Returns the engine's connection to its client for reuse, once its last bytes have arrived.
-    fn give_back(&mut self) {
-        if let EngineStep::Reading(answer, _) = std::mem::replace(&mut self.exchange.step, EngineStep::Done) {
-            self.exchange.chosen.client(self.thread).give_back_soon(*answer);
-        }
+        if is_good || is_error { leg.give_back(client.thread) } else { leg.exchange.cancel() }
     }
 
     /// Returns the next bytes of the stream, or a keep-alive comment; `None` at the end. Never fails.
@@ -554,28 +466,27 @@ impl Relay {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, AbortedBody>>> {
-        panics::point("stream", Some(&self.record.request_id));
-        if !self.comment && !self.buffer.is_due() {
+        panics::point("stream", Some(&self.client.record.request_id));
+        if !self.comment && !self.is_due() {
             ready!(self.poll_fill(cx));
         }
-        self.check_contract();
-        if self.buffer.ended() {
+        if self.ended() {
             self.begin_store();
-            if self.buffer.out.is_empty() && !self.comment {
+            if self.client.buffer.out.is_empty() && !self.comment {
                 ready!(self.poll_store(cx));
             }
         }
         let bytes = if std::mem::take(&mut self.comment) {
-            self.clock.wrote();
-            Bytes::from_static(self.record.protocol.keepalive())
+            self.client.clock.wrote();
+            Bytes::from_static(self.client.record.protocol.keepalive())
         } else if self.is_complete() {
             self.complete_record();
             return Poll::Ready(None);
         } else {
             self.hand_over()
         };
-        self.record.bytes += bytes.len();
-        self.record.progressed(self.chunks());
+        self.client.record.bytes += bytes.len();
+        self.client.record.progressed(self.chunks());
         if self.is_complete() {
             self.complete_record();
         }
@@ -585,28 +496,22 @@ impl Relay {
     /// Takes the output that the client receives next, and measures the pause before it.
     fn hand_over(&mut self) -> Bytes {
         // Choices that the answer lacks are requested after it, by the same means as a retry.
-        if !self.buffer.rewriter.may_lack() {
-            self.resend = None;
+        if self.client.resend.is_some() && !self.legs.first.reader.may_lack() {
+            (self.client.resend, self.legs.first.selection) = (None, None);
         }
-        self.check_contract();
-        let bytes = match &mut self.contract {
-            None if !self.by_events => self.buffer.out.take(),
-            _ => self.buffer.out.join(),
-        };
-        if let Some(contract) = &mut self.contract {
-            contract.handed_over();
-        }
-        let was_partial = std::mem::replace(&mut self.output_left, !self.buffer.out.is_empty());
-        if let Some(pause) = self.clock.wrote_answer().filter(|_| !was_partial) {
-            self.exchange.chosen.upstream().figures.inter_token.observe(pause);
+        let bytes =
+            if self.by_events { self.client.buffer.out.join() } else { self.client.buffer.out.take() };
+        let was_partial = std::mem::replace(&mut self.output_left, !self.client.buffer.out.is_empty());
+        if let Some(pause) = self.client.clock.wrote_answer().filter(|_| !was_partial) {
+            self.legs.first.exchange.chosen.upstream().figures.inter_token.observe(pause);
         }
         bytes
     }
 
     /// Returns true if the answer has ended, all of it has been handed over, and storing is complete.
     pub(super) fn is_complete(&self) -> bool {
-        self.buffer.ended()
-            && self.buffer.out.is_empty()
+        self.ended()
+            && self.client.buffer.out.is_empty()
             && !self.comment
             && matches!(self.storing, Storing::Nothing)
     }
@@ -624,44 +529,47 @@ impl Relay {
 
     fn poll_store(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Storing::Running(storing) = &mut self.storing {
-            let persisted = ready!(storing.as_mut().poll(cx)).persisted(&self.record.request_id);
-            let AnswerBuffer { rewriter, out, .. } = &mut self.buffer;
-            rewriter.encoder_mut().write_end(persisted, out);
+            let persisted = ready!(storing.as_mut().poll(cx)).persisted(&self.client.record.request_id);
+            let AnswerBuffer { writer, out, .. } = &mut self.client.buffer;
+            if let Some(response) = writer.response_mut() {
+                response.write_end(persisted, out);
+            }
             self.storing = Storing::Nothing;
         }
         Poll::Ready(())
     }
 
-    /// Returns the encoder of the answer, which knows its id and its items.
-    pub(super) fn encoder(&self) -> &dyn Encode {
-        self.buffer.rewriter.encoder()
+    /// Returns the encoder of a Responses answer, which knows its id and its items.
+    pub(super) fn response(&self) -> Option<&Encoder> {
+        self.client.buffer.writer.response()
     }
 
     /// Returns the answer once it has ended; `None` before, and for APIs whose answers are not stored.
     pub(super) fn finished(&self) -> Option<Finished> {
-        self.encoder().finished()
+        self.response()?.finished()
     }
 
     /// Takes the items since the last pause, if the answer has paused to wait for the outputs of its calls.
     pub(super) fn take_pause(&mut self) -> Option<Vec<OutputItem>> {
-        self.buffer.rewriter.encoder_mut().take_pause()
+        self.client.buffer.writer.response_mut()?.take_pause()
     }
 
     /// Returns the end of an answer whose end waits for the store. The body's consumer stores the answer itself.
     pub(super) fn write_end(&mut self, persisted: Persisted) -> Bytes {
         let mut end = OutputBuffer::default();
-        self.buffer.rewriter.encoder_mut().write_end(persisted, &mut end);
-        self.check_end(&end);
+        if let Some(response) = self.client.buffer.writer.response_mut() {
+            response.write_end(persisted, &mut end);
+        }
         // If the end is written a second time, only the second is sent: count its bytes in place of the first's.
-        self.record.bytes += end.len();
-        self.record.bytes -= std::mem::replace(&mut self.end_bytes, end.len());
+        self.client.record.bytes += end.len();
+        self.client.record.bytes -= std::mem::replace(&mut self.end_bytes, end.len());
         end.join()
     }
 }
 
 impl std::fmt::Debug for Relay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Relay").field("rewriter", &self.buffer.rewriter).finish_non_exhaustive()
+        f.debug_struct("Relay").field("ended", &self.ended()).finish_non_exhaustive()
     }
 }
 

@@ -1,18 +1,22 @@
-//! Selection of upstreams for one request: which is asked first, which after a failure, and for which model.
+//! Selection of upstreams for one request: which comes first, which after a failure, and for which model.
+//!
+//! A request is parsed before its upstream is chosen, but options and form may differ by upstream. So it is parsed for one
+//! that serves the model ([`ReadFor`]), and only upstreams that take the same form are chosen.
 //!
 //! Takes: the client's name for the model, and what attempts have come to. Gives: a [`ChosenUpstream`], and the model
-//! that it is asked for. Remembers: the upstreams tried, and the models that the name stands for. Never: returns to a
+//! requested from it. Remembers: the upstreams tried, and the models that the name stands for. Never: returns to a
 //! model that it has left.
 
 use crate::config::Affinity;
 use crate::error::RetryClass;
 use crate::server::App;
-use crate::server::batch::registry::LineStart;
-use crate::server::context::RequestContext;
+use crate::server::admit::batch_line::LineStart;
+use crate::server::admitted::Admitted;
+use crate::server::reply::ClientReply;
 use crate::upstream::{
-    ChosenUpstream, NoUpstream, Pool, ReadFor, RetryState, SelectionCriteria, Target, Upstream, prefix_blocks,
+    ChosenUpstream, ModelTarget, NoUpstream, Pool, ReadFor, RetryState, SelectionCriteria, Upstream,
+    prefix_blocks,
 };
-use http::HeaderMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +27,7 @@ pub(in crate::server) struct UpstreamSelection {
     /// Model, by the client's name for it.
     model: Arc<str>,
     /// Models that the name stands for, in the order in which they are tried; empty: itself alone.
-    targets: Vec<Target>,
+    targets: Vec<ModelTarget>,
     /// Index of the current target.
     at: usize,
     affinity_hash: Option<u64>,
@@ -38,6 +42,52 @@ pub(in crate::server) struct UpstreamSelection {
 }
 
 impl UpstreamSelection {
+    /// Returns a new selection among the upstreams that serve a model, or one of those that its name stands for.
+    /// `like` is what the request was read for; `beginning` gives the start of the conversation, and `prompt` the texts of
+    /// the whole prompt, for affinity.
+    pub(in crate::server) fn new<P: Hash, T: AsRef<str>>(
+        admitted: &Admitted<'_>,
+        reply: &ClientReply,
+        model: &str,
+        like: Option<ReadFor>,
+        beginning: impl FnOnce() -> Vec<P>,
+        prompt: impl FnOnce() -> Vec<T>,
+    ) -> Self {
+        let pool = &admitted.app.pool;
+        let together = match &pool.affinity {
+            Affinity::None => None,
+            Affinity::Conversation | Affinity::Prefix(_) => {
+                Some(beginning()).filter(|said| !said.is_empty()).map(|said| hash(model, said.iter()))
+            }
+            Affinity::Header(name) => {
+                admitted.head.headers.get(name).map(|value| hash(model, [value.as_bytes()].iter()))
+            }
+        };
+        let prompt = match &pool.affinity {
+            Affinity::Prefix(_) if !pool.is_single() => {
+                prefix_blocks(model, prompt().iter().map(AsRef::as_ref))
+            }
+            _ => Vec::new(),
+        };
+        let shared = reply.record().and_then(|record| record.shared_name(model));
+        Self {
+            prompt,
+            model: shared.unwrap_or_else(|| model.into()),
+            targets: pool.targets(model, target_seed(admitted, together)),
+            at: 0,
+            affinity_hash: together,
+            compatible_with: like,
+            tie_breaker: admitted.ids.tie_breaker(),
+            retries: RetryState::default(),
+            line_start: admitted.identity.line_start.clone(),
+        }
+    }
+
+    /// Returns a new selection for a request without a conversation.
+    pub(in crate::server) fn by_model(admitted: &Admitted<'_>, reply: &ClientReply, model: &str) -> Self {
+        Self::new(admitted, reply, model, None, Vec::<&str>::new, Vec::<&str>::new)
+    }
+
     /// Chooses the first upstream and records the attempt. Fails if no upstream qualifies.
     pub(in crate::server) fn begin(&mut self, app: &App) -> Result<ChosenUpstream, NoUpstream> {
         app.pool.count_request();
@@ -56,7 +106,7 @@ impl UpstreamSelection {
         Ok(chosen)
     }
 
-    /// Chooses an upstream for the current target, else for one behind it.
+    /// Chooses an upstream for the current target, else for one after it.
     fn choose(&mut self, app: &App) -> Result<ChosenUpstream, NoUpstream> {
         let end = self.targets.len().max(1);
         // An ejected upstream is better than none, but not better than another model.
@@ -139,7 +189,7 @@ impl UpstreamSelection {
         &self.model
     }
 
-    /// Returns the model that the current upstream is asked for: one of those that the client's name stands for.
+    /// Returns the model to request from the current upstream: one of those that the client's name means.
     pub(in crate::server) fn served(&self) -> &Arc<str> {
         self.targets.get(self.at).map_or(&self.model, |target| &target.model)
     }
@@ -156,8 +206,8 @@ impl UpstreamSelection {
     }
 
     /// Returns true if two engines have broken off on this request, which may have killed them.
-    pub(in crate::server) fn is_poison(&self) -> bool {
-        self.retries.is_poison()
+    pub(in crate::server) fn has_two_resets(&self) -> bool {
+        self.retries.has_two_resets()
     }
 }
 
@@ -169,52 +219,11 @@ fn may_send_again(app: &App) -> bool {
     may
 }
 
-impl RequestContext {
-    /// Returns the seed by which a model is drawn where a name stands for several: that of a batch's line, else the one of
-    /// requests that stay together, else chance.
-    pub(in crate::server) fn target_seed(&self, together: Option<u64>) -> u64 {
-        let line = self.line_start.as_ref().map(|start| start.seed);
-        line.or(together).unwrap_or_else(|| self.ids.tie_breaker())
-    }
-
-    /// Returns a new selection among the upstreams that serve a model, or one of those that its name stands for.
-    /// `like` is what the request was read for; `beginning` gives the start of the conversation, and `prompt` the texts of
-    /// the whole prompt, for affinity.
-    pub(in crate::server) fn selection<P: Hash, T: AsRef<str>>(
-        &self,
-        model: &str,
-        headers: &HeaderMap,
-        like: Option<ReadFor>,
-        beginning: impl FnOnce() -> Vec<P>,
-        prompt: impl FnOnce() -> Vec<T>,
-    ) -> UpstreamSelection {
-        let together = match &self.app.pool.affinity {
-            Affinity::None => None,
-            Affinity::Conversation | Affinity::Prefix(_) => {
-                Some(beginning()).filter(|said| !said.is_empty()).map(|said| hash(model, said.iter()))
-            }
-            Affinity::Header(name) => headers.get(name).map(|value| hash(model, [value.as_bytes()].iter())),
-        };
-        let prompt = match &self.app.pool.affinity {
-            Affinity::Prefix(_) if !self.app.pool.is_single() => {
-                prefix_blocks(model, prompt().iter().map(AsRef::as_ref))
-            }
-            _ => Vec::new(),
-        };
-        let tie_breaker = self.ids.tie_breaker();
-        let shared = self.record.as_ref().and_then(|record| record.shared_name(model));
-        UpstreamSelection {
-            prompt,
-            model: shared.unwrap_or_else(|| model.into()),
-            targets: self.app.pool.targets(model, self.target_seed(together)),
-            at: 0,
-            affinity_hash: together,
-            compatible_with: like,
-            tie_breaker,
-            retries: RetryState::default(),
-            line_start: self.line_start.clone(),
-        }
-    }
+/// Returns the seed by which a model is drawn where a name stands for several: that of a batch's line, else the one of
+/// requests that stay together, else chance.
+pub(in crate::server) fn target_seed(admitted: &Admitted<'_>, together: Option<u64>) -> u64 {
+    let line = admitted.identity.line_start.as_ref().map(|start| start.seed);
+    line.or(together).unwrap_or_else(|| admitted.ids.tie_breaker())
 }
 
 /// Returns a hash that is equal for requests for the same model whose conversations begin alike.

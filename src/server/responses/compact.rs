@@ -1,86 +1,84 @@
 //! Compaction of conversations: the user's messages stay, the rest becomes a sealed summary that only samewire can
 //! read (wire-format 4.13).
+//!
+//! Takes: an admitted request and its body. Gives: the compacted conversation. Never: stores anything.
 
-use super::{ParsedRequest, seal};
+use super::history::{load_history, response_selection};
+use super::{ParsedRequest, parse_request, seal};
 use crate::json::{self, Members, Raw, write_number, write_string};
 use crate::plan;
 use crate::request::responses::summary;
 use crate::seal::SealKind;
 use crate::server::admit::body::Body;
-use crate::server::admit::headers::with_dropped;
-use crate::server::context::RequestContext;
-use crate::server::relay::attempt::AttemptTarget;
+use crate::server::admitted::Admitted;
+use crate::server::headers::with_dropped;
+use crate::server::relay::attempt::{AttemptTarget, request_object};
+use crate::server::reply::ClientReply;
+use crate::server::request_body::RequestBody;
 use crate::wire::encode::Response as Encoder;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::{AnswerId, OutputBuffer, Rewriter};
-use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
-use http::{Response, request};
-use std::sync::Arc;
+use http::Response;
 
-impl RequestContext {
-    /// Lets the engine summarise a conversation and returns its compacted form. Fails if the engine fails or does
-    /// not complete the summary.
-    pub(in crate::server) async fn compact(
-        &mut self,
-        head: &request::Parts,
-        body: Option<Incoming>,
-    ) -> Result<Response<Body>, Failure> {
-        let app = Arc::clone(&self.app);
-        let body = self.body(body, app.config.limits.max_body_bytes).await?;
-        let asked = self.parse_request(head, body.clone(), None).await?.asked;
-        let body = summary::request(&body, &asked, &app.config.compaction.instructions)?;
-        let mut parsed = self.parse_request(head, body, None).await?;
-        let history = self.history(&mut parsed).await?;
-        let ParsedRequest { asked, read_for, tenant, sender, .. } = parsed;
-        if let Some(record) = &mut self.record {
-            record.model = app.pool.label(&asked.model);
-        }
-        let mut selection = self.response_selection(&asked, &history, &head.headers, read_for);
-        let mut reader = None;
-        let request = |to: &AttemptTarget<'_>| {
-            let route = sender.route(to, &asked.model);
-            let (path, shape, reply) = plan::response(&asked, &route);
-            let adapted = history.body(&asked, &tenant, &app.store_handle.keys(), &route, 0)?;
-            reader = Some((adapted.shape(shape), reply));
-            Ok(sender.outgoing(to, "POST", path, adapted.body))
-        };
-        let answer =
-            self.request_object(&sender, &mut selection, app.config.limits.max_answer_bytes, request).await?;
-        let (shape, reply) = reader.ok_or(Fault::Proxy)?;
-        let stamp = self.stamp();
-        let encoder = Box::new(Encoder::new(reply, &stamp));
-        let mut rewriter = Rewriter::with_encoder(shape, stamp.clone(), encoder);
-        let mut object = OutputBuffer::default();
-        rewriter.whole(&answer, &mut object);
-        if let Some(failure) = rewriter.any_failure() {
-            return Err(failure.clone());
-        }
-        if let Some(record) = &mut self.record {
-            record.summarised(rewriter.summary());
-        }
-        let summary = Summary::of(&object.join()).ok_or_else(|| {
-            Failure::from(Fault::Incomplete).with_message("The upstream engine did not complete the summary.")
-        })?;
-        let seal = seal(&app.store_handle.keys(), SealKind::Compaction, tenant, stamp.now);
-        let sealed = seal(&summary.text).ok_or(Fault::Proxy)?;
-        // The last item is the instruction to summarise.
-        let mut said: Vec<_> = history.all(&asked).collect();
-        said.pop();
-        let said = said.into_iter().filter(|item| summary::is_user_message(item));
-        let object = write(stamp.id, stamp.now, said, &sealed, &summary.usage);
-        Ok(with_dropped(self.object_response(object), &asked.dropped, ","))
+/// Lets the engine summarise a conversation and returns its compacted form. Fails if the engine fails or does
+/// not complete the summary.
+pub(in crate::server) async fn compact(
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+    body: &mut RequestBody,
+) -> Result<Response<Body>, Failure> {
+    let app = admitted.app;
+    let bytes = body.read(app.config.limits.max_body_bytes, admitted, reply).await?;
+    // Parsed twice: as the client sent it, then with the instruction to summarise.
+    let request = parse_request(admitted, reply, body, bytes.clone(), None).await?.request;
+    let bytes = summary::request(&bytes, &request, &app.config.file.compaction.instructions)?;
+    let mut parsed = parse_request(admitted, reply, body, bytes, None).await?;
+    let history = load_history(admitted, &mut parsed).await?;
+    let ParsedRequest { request, read_for, tenant, sender, .. } = parsed;
+    reply.label(&request.model);
+    let mut selection = response_selection(admitted, reply, &request, &history, read_for);
+    let mut reader = None;
+    let outgoing = |to: &AttemptTarget<'_>| {
+        let route = sender.route(to, &request.model);
+        let (path, shape, form) = plan::response(&request, &route);
+        let adapted = history.body(&request, &tenant, &app.store_handle.keys(), &route, 0)?;
+        reader = Some((adapted.shape(shape), form));
+        Ok(sender.outgoing(to, "POST", path, adapted.body))
+    };
+    let limit = app.config.limits.max_answer_bytes;
+    let answer = request_object(reply, &sender, &mut selection, limit, outgoing).await?;
+    let (shape, form) = reader.ok_or(Fault::Proxy)?;
+    let stamp = admitted.stamp();
+    let encoder = Box::new(Encoder::new(form, &stamp));
+    let mut rewriter = Rewriter::with_encoder(shape, stamp.clone(), encoder);
+    let mut object = OutputBuffer::default();
+    rewriter.whole(&answer, &mut object);
+    if let Some(failure) = rewriter.any_failure() {
+        return Err(failure.clone());
     }
+    reply.note(|record| record.summarised(rewriter.summary()));
+    let summary = CompactSummary::of(&object.join()).ok_or_else(|| {
+        Failure::from(Fault::Incomplete).with_message("The upstream engine did not complete the summary.")
+    })?;
+    let seal = seal(&app.store_handle.keys(), SealKind::Compaction, tenant, stamp.now);
+    let sealed = seal(&summary.text).ok_or(Fault::Proxy)?;
+    // The last item is the instruction to summarise.
+    let mut said: Vec<_> = history.all(&request).collect();
+    said.pop();
+    let said = said.into_iter().filter(|item| summary::is_user_message(item));
+    let object = write(stamp.id, stamp.now, said, &sealed, &summary.usage);
+    Ok(with_dropped(reply.object(object), &request.dropped, ","))
 }
 
 /// Summary written by the engine, with the usage that it cost.
-struct Summary {
+struct CompactSummary {
     text: String,
     /// Usage object as JSON, or `null`.
     usage: String,
 }
 
-impl Summary {
+impl CompactSummary {
     /// Reads the summary from a final response object; `None` unless it is completed and has text.
     fn of(object: &[u8]) -> Option<Self> {
         let members = Members::of(std::str::from_utf8(object).ok()?)?;

@@ -1,17 +1,21 @@
 //! Conversations API: clients create, change, read and delete conversations and their items (wire-format 4.1).
 
-use super::persist;
-use super::stored::{Query, decoded, not_found, write_page};
+use super::stored::{Query, write_page};
+use super::unavailable;
 use crate::json::write_string;
 use crate::request::invalid;
 use crate::request::responses::conversations::{self, NewItem};
 use crate::server::admit::body::Body;
-use crate::server::context::RequestContext;
-use crate::store::{Conversation, Error, Item, Json, Key, Page, Store};
+use crate::server::admitted::Admitted;
+use crate::server::batch::named_files::with_files;
+use crate::server::reply::ClientReply;
+use crate::server::request_body::RequestBody;
+use crate::server::storage::objects::{decoded, not_found};
+use crate::server::storage::persist;
+use crate::store::{Conversation, Item, Json, Key, Page, Store, StoreError};
 use crate::wire::fault::{Failure, Fault};
-use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
-use http::{Method, Response, request};
+use http::{Method, Response};
 use std::sync::Arc;
 
 /// Object that a path of the Conversations API names.
@@ -27,47 +31,46 @@ pub(in crate::server) enum ConversationPath {
     Item,
 }
 
-impl RequestContext {
-    /// Serves the Conversations API. Fails if the body or query is invalid, the object does not exist or the store
-    /// fails.
-    pub(in crate::server) async fn serve_conversations(
-        &mut self,
-        head: &request::Parts,
-        body: Option<Incoming>,
-        what: ConversationPath,
-    ) -> Result<Response<Body>, Failure> {
-        let body = match head.method {
-            Method::POST => {
-                let body = self.body(body, self.app.config.limits.max_body_bytes).await?;
-                self.with_files(body, &head.headers).await?
-            }
-            _ => Bytes::new(),
-        };
-        self.active_request.begin_answer();
-        let subject = ConversationTarget::of(self, head, what)?;
-        let mut out = BytesMut::new();
-        match (what, &head.method) {
-            (ConversationPath::New, _) => subject.create(&body, &mut out).await?,
-            (ConversationPath::One, &Method::DELETE) => subject.delete(&mut out).await?,
-            (ConversationPath::One, &Method::POST) => subject.update(&body, &mut out).await?,
-            (ConversationPath::One, _) => subject.show(&mut out).await?,
-            (ConversationPath::Items, &Method::POST) => {
-                Query::of(head).include()?;
-                subject.add(&body, &mut out).await?;
-            }
-            (ConversationPath::Items, _) => subject.list(&Query::of(head), &mut out).await?,
-            (ConversationPath::Item, method) => {
-                Query::of(head).include()?;
-                subject.item(method == Method::DELETE, &mut out).await?;
-            }
+/// Serves the Conversations API. Fails if the body or query is invalid, the object does not exist or the store
+/// fails.
+pub(in crate::server) async fn serve_conversations(
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+    body: &mut RequestBody,
+    what: ConversationPath,
+) -> Result<Response<Body>, Failure> {
+    let head = admitted.head;
+    let bytes = match head.method {
+        Method::POST => {
+            let bytes = body.read(admitted.app.config.limits.max_body_bytes, admitted, reply).await?;
+            with_files(admitted, body, bytes).await?
         }
-        Ok(self.object_response(out.freeze()))
+        _ => Bytes::new(),
+    };
+    body.active_request.begin_answer();
+    let subject = ConversationTarget::of(admitted, what)?;
+    let mut out = BytesMut::new();
+    match (what, &head.method) {
+        (ConversationPath::New, _) => subject.create(&bytes, &mut out).await?,
+        (ConversationPath::One, &Method::DELETE) => subject.delete(&mut out).await?,
+        (ConversationPath::One, &Method::POST) => subject.update(&bytes, &mut out).await?,
+        (ConversationPath::One, _) => subject.show(&mut out).await?,
+        (ConversationPath::Items, &Method::POST) => {
+            Query::of(head).include()?;
+            subject.add(&bytes, &mut out).await?;
+        }
+        (ConversationPath::Items, _) => subject.list(&Query::of(head), &mut out).await?,
+        (ConversationPath::Item, method) => {
+            Query::of(head).include()?;
+            subject.item(method == Method::DELETE, &mut out).await?;
+        }
     }
+    Ok(reply.object(out.freeze()))
 }
 
 /// Target of a Conversations request: the store, the conversation's key and, for a path with an item, its id.
 struct ConversationTarget<'h> {
-    context: &'h RequestContext,
+    admitted: &'h Admitted<'h>,
     store: Arc<Store>,
     key: Key,
     /// Id of the item in the path; empty if the path names none.
@@ -77,18 +80,15 @@ struct ConversationTarget<'h> {
 impl<'h> ConversationTarget<'h> {
     /// Resolves the path to a conversation and an item; a new conversation gets a new id. Fails if there is no
     /// store.
-    fn of(
-        context: &'h RequestContext,
-        head: &request::Parts,
-        what: ConversationPath,
-    ) -> Result<Self, Failure> {
+    fn of(admitted: &'h Admitted<'h>, what: ConversationPath) -> Result<Self, Failure> {
         let owned = |segment| decoded(segment).into_owned();
-        let mut path = head.uri.path().split_once("/conversations/").map_or("", |(_, path)| path).split('/');
+        let mut path =
+            admitted.head.uri.path().split_once("/conversations/").map_or("", |(_, path)| path).split('/');
         let id = match what {
-            ConversationPath::New => format!("conv_{}", context.ids.stamp().id),
+            ConversationPath::New => format!("conv_{}", admitted.ids.stamp().id),
             _ => path.next().map(owned).unwrap_or_default(),
         };
-        let store = match context.app.store_handle.opened()? {
+        let store = match admitted.app.store_handle.opened()? {
             Some(store) => store,
             None if what == ConversationPath::New => {
                 let why = "Conversations are not stored here; send the whole of it as 'input'.";
@@ -96,8 +96,8 @@ impl<'h> ConversationTarget<'h> {
             }
             None => return Err(not_found("Conversation", &id)),
         };
-        let key = Key { tenant: context.tenant(&head.headers), id: id.into() };
-        Ok(Self { context, store, key, item: path.nth(1).map(owned).unwrap_or_default() })
+        let key = Key { tenant: admitted.tenant(), id: id.into() };
+        Ok(Self { admitted, store, key, item: path.nth(1).map(owned).unwrap_or_default() })
     }
 
     fn key(&self) -> Key {
@@ -105,19 +105,19 @@ impl<'h> ConversationTarget<'h> {
     }
 
     fn now(&self) -> u64 {
-        self.context.app.store_handle.now()
+        self.admitted.app.store_handle.now()
     }
 
-    fn failure(&self, error: Error) -> Failure {
+    fn failure(&self, error: StoreError) -> Failure {
         match error {
-            Error::NotFound => not_found("Conversation", &self.key.id),
-            Error::NoCursor => invalid("after", "the conversation has no such item"),
-            other => self.context.unavailable(&other),
+            StoreError::NotFound => not_found("Conversation", &self.key.id),
+            StoreError::NoCursor => invalid("after", "the conversation has no such item"),
+            other => unavailable(self.admitted, &other),
         }
     }
 
     async fn create(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
-        let (metadata, sent) = conversations::creation(body, self.context.rules())?;
+        let (metadata, sent) = conversations::creation(body, &self.admitted.app.config.rules)?;
         let (metadata, now) = (Json::from(metadata), self.now());
         let items = self.resolved_items(&sent).await?;
         let created = self.store.create_conversation(self.key(), Arc::clone(&metadata), items, now).await;
@@ -136,7 +136,7 @@ impl<'h> ConversationTarget<'h> {
     }
 
     async fn update(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
-        let metadata = conversations::update(body, self.context.rules())?;
+        let metadata = conversations::update(body, &self.admitted.app.config.rules)?;
         let changed = self.store.update_conversation(self.key(), metadata.into(), self.now()).await;
         changed.map_err(|error| self.failure(error))?;
         self.show(out).await
@@ -157,12 +157,12 @@ impl<'h> ConversationTarget<'h> {
     }
 
     async fn add(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
-        let sent = conversations::addition(body, self.context.rules())?;
+        let sent = conversations::addition(body, &self.admitted.app.config.rules)?;
         let now = self.now();
         self.store.conversation(self.key(), now).await.map_err(|error| self.failure(error))?;
         for (at, id) in sent.iter().enumerate().filter_map(|(at, sent)| Some((at, sent.id.as_ref()?))) {
             match self.store.conversation_item(self.key(), id.as_str().into(), now).await {
-                Err(Error::NotFound) => {}
+                Err(StoreError::NotFound) => {}
                 Ok(_) => {
                     return Err(invalid(format!("items[{at}].id"), "the conversation has such an item"));
                 }
@@ -182,7 +182,7 @@ impl<'h> ConversationTarget<'h> {
         // The conversation first: the error message names which of the two does not exist.
         self.store.conversation(self.key(), now).await.map_err(|error| self.failure(error))?;
         let told = |error| match error {
-            Error::NotFound => not_found("Item", &self.item),
+            StoreError::NotFound => not_found("Item", &self.item),
             other => self.failure(other),
         };
         if delete {
@@ -205,7 +205,7 @@ impl<'h> ConversationTarget<'h> {
             found = resolved.map_err(|error| self.failure(error))?;
         }
         let mut found = found.into_iter();
-        let id = self.context.ids.stamp().id.to_string();
+        let id = self.admitted.ids.stamp().id.to_string();
         let mut items = Vec::with_capacity(sent.len());
         for (at, sent) in sent.iter().enumerate() {
             if sent.refers {

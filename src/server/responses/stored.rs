@@ -1,21 +1,21 @@
 //! Operations on stored responses: read, list, replay, cancel and delete (wire-format 4.1, 4.11).
 
 use super::background::{self, Following};
-use super::tool_outputs;
+use super::{tool_outputs, unavailable};
 use crate::json::write_string;
 use crate::request::invalid;
 use crate::request::responses::Include;
-use crate::server::admit::auth::printable_name;
+use crate::server::App;
 use crate::server::admit::body::Body;
-use crate::server::admit::headers;
-use crate::server::context::RequestContext;
+use crate::server::admitted::Admitted;
+use crate::server::headers;
 use crate::server::record;
-use crate::store::{Error, Key, Page, PageRequest, Record, Store};
+use crate::server::reply::ClientReply;
+use crate::server::storage::objects::{decoded, not_found};
+use crate::store::{Key, Page, PageRequest, Store, StoreError, StoredResponse};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, BytesMut};
 use http::{Method, Response, request};
-use percent_encoding::percent_decode_str;
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,147 +42,126 @@ pub(in crate::server) enum StoredAction {
     Cancel,
 }
 
-impl RequestContext {
-    /// Serves a request for a stored response. Fails if the response does not exist, the query is invalid, the
-    /// operation applies only to background responses, or the store fails.
-    pub(in crate::server) async fn serve_stored(
-        &mut self,
-        head: &request::Parts,
-        what: StoredAction,
-    ) -> Result<Response<Body>, Failure> {
-        self.active_request.begin_answer();
-        let (store, key) = self.stored_key(head)?;
-        let id = Arc::clone(&key.id);
-        let told = |error: Error| match error {
-            Error::NotFound => not_found("Response", &id),
-            Error::NoCursor => invalid("after", "the response has no such item"),
-            other => self.unavailable(&other),
-        };
-        let mut out = BytesMut::new();
-        let now = self.app.store_handle.now();
-        match what {
-            StoredAction::Itself if head.method == Method::DELETE => {
-                store.delete(key.clone(), now).await.map_err(told)?;
-                tool_outputs::forget(&store, &key, now).await;
-                out.extend_from_slice(b"{\"id\":");
-                write_string(&id, &mut out);
-                out.extend_from_slice(b",\"object\":\"response\",\"deleted\":true}");
-            }
-            StoredAction::Itself => {
-                let record = store.get(key.clone(), now).await.map_err(told)?;
-                let query = Query::of(head);
-                query.include()?;
-                let after = query.number("starting_after")?;
-                if query.flag("stream")? {
-                    if !record.background {
-                        let what = "Only responses that were made in the background can be streamed again.";
-                        return Err(Failure::from(Fault::InvalidValue)
-                            .with_message(what)
-                            .with_param("stream"));
-                    }
-                    let dialect = self.dialect(head)?;
-                    let app = Arc::clone(&self.app);
-                    let caller = self.caller.as_ref().map(|caller| caller.index);
-                    let keepalive = app.pool.usual_options(caller).keepalive_seconds;
-                    let (head, record) = self.replay()?;
-                    let following = Following::Reader(Box::new(record));
-                    let told = background::follow(app, store, key, after, dialect, keepalive, following);
-                    return Ok(head.map(|()| Body::stream(told)));
-                }
-                out.extend_from_slice(record.response.as_bytes());
-            }
-            StoredAction::InputItems => {
-                let ask = Query::of(head).page()?;
-                let page = store.input_items(key, ask, now).await.map_err(told)?;
-                write_page(&page, &mut out);
-            }
-            StoredAction::Cancel => {
-                let record = store.get(key.clone(), now).await.map_err(told)?;
+/// Serves a request for a stored response. Fails if the response does not exist, the query is invalid, the
+/// operation applies only to background responses, or the store fails.
+pub(in crate::server) async fn serve_stored(
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+    what: StoredAction,
+) -> Result<Response<Body>, Failure> {
+    let (app, head) = (admitted.app, admitted.head);
+    let (store, key) = stored_key(admitted)?;
+    let id = Arc::clone(&key.id);
+    let told = |error: StoreError| match error {
+        StoreError::NotFound => not_found("Response", &id),
+        StoreError::NoCursor => invalid("after", "the response has no such item"),
+        other => unavailable(admitted, &other),
+    };
+    let mut out = BytesMut::new();
+    let now = app.store_handle.now();
+    match what {
+        StoredAction::Itself if head.method == Method::DELETE => {
+            store.delete(key.clone(), now).await.map_err(told)?;
+            tool_outputs::forget(&store, &key, now).await;
+            out.extend_from_slice(b"{\"id\":");
+            write_string(&id, &mut out);
+            out.extend_from_slice(b",\"object\":\"response\",\"deleted\":true}");
+        }
+        StoredAction::Itself => {
+            let record = store.get(key.clone(), now).await.map_err(told)?;
+            let query = Query::of(head);
+            query.include()?;
+            let after = query.number("starting_after")?;
+            if query.flag("stream")? {
                 if !record.background {
-                    let what = "Cannot cancel a synchronous response.";
-                    return Err(Failure::from(Fault::InvalidRequest).with_message(what));
+                    let what = "Only responses that were made in the background can be streamed again.";
+                    return Err(Failure::from(Fault::InvalidValue).with_message(what).with_param("stream"));
                 }
-                let ended = self.cancel(&store, &key).await.map_err(told)?;
-                out.extend_from_slice(ended.response.as_bytes());
+                let dialect = admitted.dialect()?;
+                let keepalive = app.pool.usual_options(admitted.identity.key()).keepalive_seconds;
+                let (head, record) = replay(reply)?;
+                let following = Following::Reader(Box::new(record));
+                let told =
+                    background::follow(Arc::clone(app), store, key, after, dialect, keepalive, following);
+                return Ok(head.map(|()| Body::stream(told)));
             }
+            out.extend_from_slice(record.response.as_bytes());
         }
-        Ok(self.object_response(out.freeze()))
-    }
-
-    /// Returns the store and the key of the response in the path. Fails if there is no store.
-    pub(super) fn stored_key(&self, head: &request::Parts) -> Result<(Arc<Store>, Key), Failure> {
-        let path = head.uri.path();
-        let id =
-            path.split_once("/responses/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or(rest));
-        let id = decoded(id);
-        let store = self.app.store_handle.opened()?.ok_or_else(|| not_found("Response", &id))?;
-        Ok((store, Key { tenant: self.tenant(&head.headers), id: id.into() }))
-    }
-
-    /// Cancels a background response, in whichever process it runs, and returns its final record, or the current
-    /// one after [`CANCEL_WAIT`]. Fails if the store fails.
-    async fn cancel(&self, store: &Store, key: &Key) -> Result<Record, Error> {
-        let app = &self.app;
-        let start = Instant::now();
-        let found = loop {
-            let tried = Instant::now();
-            match store.request_cancel(key.clone(), app.store_handle.now()).await {
-                // A stalled process may hold the write lock for a while. An error that comes at once has another
-                // cause.
-                Err(Error::Slow | Error::Unavailable(_))
-                    if tried.elapsed() >= LOCK_WAIT && start.elapsed() < CANCEL_RETRY => {}
-                found => break found?,
-            }
-        };
-        if !found.is_terminal() {
-            app.background_jobs.cancel(key);
+        StoredAction::InputItems => {
+            let range = Query::of(head).page()?;
+            let page = store.input_items(key, range, now).await.map_err(told)?;
+            write_page(&page, &mut out);
         }
-        let mut pause = Duration::from_millis(5);
-        // Term of the owner at the last check, and since when, at least, it has been the same.
-        let (mut term, mut since) = (None, start);
-        loop {
-            let record = store.get(key.clone(), app.store_handle.now()).await?;
-            if record.state.is_terminal() || start.elapsed() >= CANCEL_WAIT {
-                return Ok(record);
+        StoredAction::Cancel => {
+            let record = store.get(key.clone(), now).await.map_err(told)?;
+            if !record.background {
+                let what = "Cannot cancel a synchronous response.";
+                return Err(Failure::from(Fault::InvalidRequest).with_message(what));
             }
-            if term.replace(record.term).is_some_and(|before| before != record.term) {
-                since = Instant::now();
-            } else if since.elapsed() >= CANCEL_REACTION {
-                // The owning process is dead or stalled.
-                match background::take_over(app, store, &record).await {
-                    Err(error @ (Error::Slow | Error::Unavailable(_))) => {
-                        tracing::warn!(response = &*key.id, %error, "a response could not be taken over");
-                    }
-                    tried => tried?,
+            let ended = cancel(app, &store, &key).await.map_err(told)?;
+            out.extend_from_slice(ended.response.as_bytes());
+        }
+    }
+    Ok(reply.object(out.freeze()))
+}
+
+/// Returns the store and the key of the response in the path. Fails if there is no store.
+pub(super) fn stored_key(admitted: &Admitted<'_>) -> Result<(Arc<Store>, Key), Failure> {
+    let path = admitted.head.uri.path();
+    let id = path.split_once("/responses/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or(rest));
+    let id = decoded(id);
+    let store = admitted.app.store_handle.opened()?.ok_or_else(|| not_found("Response", &id))?;
+    Ok((store, Key { tenant: admitted.tenant(), id: id.into() }))
+}
+
+/// Cancels a background response, in whichever process it runs, and returns its final record, or the current
+/// one after [`CANCEL_WAIT`]. Fails if the store fails.
+async fn cancel(app: &Arc<App>, store: &Store, key: &Key) -> Result<StoredResponse, StoreError> {
+    let start = Instant::now();
+    let found = loop {
+        let tried = Instant::now();
+        match store.request_cancel(key.clone(), app.store_handle.now()).await {
+            // A stalled process may hold the write lock for a while. An error that comes at once has another
+            // cause.
+            Err(StoreError::Slow | StoreError::Unavailable(_))
+                if tried.elapsed() >= LOCK_WAIT && start.elapsed() < CANCEL_RETRY => {}
+            found => break found?,
+        }
+    };
+    if !found.is_terminal() {
+        app.responses.background_jobs.cancel(key);
+    }
+    let mut pause = Duration::from_millis(5);
+    // Term of the owner at the last check, and since when, at least, it has been the same.
+    let (mut term, mut since) = (None, start);
+    loop {
+        let record = store.get(key.clone(), app.store_handle.now()).await?;
+        if record.state.is_terminal() || start.elapsed() >= CANCEL_WAIT {
+            return Ok(record);
+        }
+        if term.replace(record.term).is_some_and(|before| before != record.term) {
+            since = Instant::now();
+        } else if since.elapsed() >= CANCEL_REACTION {
+            // The owning process is dead or stalled.
+            match background::take_over(app, store, &record).await {
+                Err(error @ (StoreError::Slow | StoreError::Unavailable(_))) => {
+                    tracing::warn!(response = &*key.id, %error, "a response could not be taken over");
                 }
+                tried => tried?,
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(POLL_MAX);
         }
-    }
-
-    /// Returns the head of a stream of stored events, and the record that ends with the stream.
-    fn replay(&mut self) -> Result<(Response<()>, record::Record), Failure> {
-        let mut record = self.record.take().ok_or(Fault::Proxy)?;
-        record.answered_from_store();
-        let head = headers::Success {
-            request_id: &record.request_id,
-            passed: &self.passed,
-            attempts: 0,
-            model: None,
-        };
-        Ok((head.stream(), record))
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(POLL_MAX);
     }
 }
 
-/// Returns the failure for an object that does not exist or belongs to another tenant; `what` is its kind.
-pub(in crate::server) fn not_found(what: &str, id: &str) -> Failure {
-    Failure::from(Fault::NotFound).with_message(format!("{what} with id '{}' not found.", printable_name(id)))
-}
-
-/// Returns a segment of a path without its percent-escapes.
-pub(in crate::server) fn decoded(segment: &str) -> Cow<'_, str> {
-    percent_decode_str(segment).decode_utf8_lossy()
+/// Returns the head of a stream of stored events, and the record that ends with the stream.
+fn replay(reply: &mut ClientReply) -> Result<(Response<()>, record::Record), Failure> {
+    let mut record = reply.take_record()?;
+    record.answered_from_store();
+    let head =
+        headers::Success { request_id: &record.request_id, passed: &reply.passed, attempts: 0, model: None };
+    Ok((head.stream(), record))
 }
 
 /// Appends a list object with one page of items.

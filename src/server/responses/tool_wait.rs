@@ -7,7 +7,7 @@
 //!
 //! Only the process that has the client's connection can take the outputs.
 
-use super::persist::{self, ResponseWriter};
+use super::relay_to_client;
 use super::submit_outputs;
 use super::tool_outputs::ToolOutputStore;
 use super::truncation::TruncatableRequest;
@@ -16,16 +16,18 @@ use crate::plan::{self, Route};
 use crate::request::responses::outputs::{self as given, Output, PendingCall};
 use crate::server::App;
 use crate::server::admit::body::Body;
-use crate::server::admit::quota::Admission;
-use crate::server::context::RequestContext;
+use crate::server::admit::quota::{Admission, Ticket};
+use crate::server::admitted::Admitted;
 use crate::server::ids::IdSource;
 use crate::server::record::Record;
-use crate::server::relay::attempt::{Attempt, AttemptTarget, PendingRequest, Sender};
-use crate::server::relay::{Relay, RelayParams};
+use crate::server::relay::Relay;
+use crate::server::relay::attempt::{Attempt, AttemptTarget, EngineSender, PendingRequest};
+use crate::server::relay::planned::Planned;
+use crate::server::storage::persist::{self, ResponseWriter};
 use crate::store::{Item, Key};
 use crate::telemetry;
 use crate::upstream::{Pool, Upstream};
-use crate::wire::encode::{Encode, Finished, OutputItem, Persisted};
+use crate::wire::encode::{Encode, Finished, OutputItem, Persisted, Response as Encoder};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::ResponsesDialect;
 use crate::wire::sse::KEEPALIVE;
@@ -45,9 +47,9 @@ const EARLY_WAIT: Duration = Duration::from_secs(60);
 
 /// Returns true if the client asks for its stream to be held while tools run (`x-samewire-tool-hold: 1`), which
 /// only streams of the legacy Codex dialect support.
-pub(super) fn is_wanted(headers: &HeaderMap, stream: bool, route: &Route) -> bool {
-    let asked = headers.get(HOLD).is_some_and(|hold| hold == "1");
-    asked && stream && route.options.responses_dialect == ResponsesDialect::CodexLegacy
+pub(super) fn is_requested(headers: &HeaderMap, stream: bool, route: &Route) -> bool {
+    let has_header = headers.get(HOLD).is_some_and(|hold| hold == "1");
+    has_header && stream && route.options.responses_dialect == ResponsesDialect::CodexLegacy
 }
 
 /// Streams held open by this process, by response key. The value is the set of pending calls once the engine has
@@ -144,10 +146,10 @@ impl PendingCalls {
 /// Context that all engine requests of one held stream share, from which each continuation is built.
 pub(super) struct ContinuationContext {
     pub(super) truncatable: TruncatableRequest,
-    pub(super) sender: Sender,
+    pub(super) sender: EngineSender,
     /// Upstream of the last engine request, to which the next one goes as well.
     pub(super) upstream: Arc<Upstream>,
-    /// Model that this upstream is asked for.
+    /// Model that is requested from this upstream.
     pub(super) model: Arc<str>,
     /// Engines' name of that model, if the client's name stands for others.
     pub(super) served: Option<Arc<str>>,
@@ -158,8 +160,27 @@ pub(super) struct ContinuationContext {
 }
 
 impl ContinuationContext {
+    /// Returns the context for what follows the first engine request.
+    pub(super) fn of(
+        truncatable: TruncatableRequest,
+        sender: EngineSender,
+        planned: &Planned,
+        record: &Record,
+    ) -> Self {
+        let upstream = Arc::clone(planned.attempt.chosen.upstream());
+        Self {
+            model: planned.model().unwrap_or_default(),
+            truncatable,
+            sender,
+            upstream,
+            served: record.served.clone(),
+            caller: record.caller.clone(),
+            admission: record.ticket.as_ref().map(Ticket::admission),
+        }
+    }
+
     fn route(&self) -> Route {
-        self.sender.route(&AttemptTarget::first(&self.upstream, &self.model), &self.truncatable.asked.model)
+        self.sender.route(&AttemptTarget::first(&self.upstream, &self.model), &self.truncatable.request.model)
     }
 
     /// Returns the silence after which a keep-alive comment is sent; `None` if keep-alives are off.
@@ -169,40 +190,38 @@ impl ContinuationContext {
     }
 }
 
-impl RequestContext {
-    /// Relays the response to a waiting client and holds the stream open through all tool calls. The whole answer
-    /// is stored at its end.
-    pub(super) async fn relay_and_hold(
-        &self,
-        mut params: RelayParams,
-        continuation: ContinuationContext,
-        stamp: Stamp,
-        since: Instant,
-    ) -> Response<Body> {
-        // Stored here and not by a relay: each relay has only a part of the answer.
-        let writer = params.writer.take();
-        let request_id = params.record.request_id.clone();
-        let model = Arc::clone(&params.record.model);
-        let (app, thread) = (Arc::clone(&self.app), self.worker.thread);
-        let stream = move |relay: Box<Relay>| {
-            let stage = WaitStage::Relays(relay);
-            let held = WaitingStream {
-                app,
-                thread,
-                continuation,
-                stamp,
-                writer,
-                request_id,
-                model,
-                key: None,
-                items: Vec::new(),
-                answered: Vec::new(),
-                stage,
-            };
-            Body::stream(held.stream())
+/// Relays the response to a waiting client and holds the stream open through all tool calls. The whole answer
+/// is stored at its end.
+pub(super) async fn relay_and_hold(
+    admitted: &Admitted<'_>,
+    mut planned: Planned,
+    record: Record,
+    continuation: ContinuationContext,
+    (stamp, since): (Stamp, Instant),
+) -> Response<Body> {
+    // Stored here and not by a relay: each relay has only a part of the answer.
+    let writer = planned.writer.take();
+    let request_id = Arc::clone(&admitted.request_id);
+    let model = Arc::clone(&record.model);
+    let (app, thread) = (Arc::clone(admitted.app), admitted.worker.thread);
+    let stream = move |relay: Box<Relay>| {
+        let stage = WaitStage::Relays(relay);
+        let held = WaitingStream {
+            app,
+            thread,
+            continuation,
+            stamp,
+            writer,
+            request_id,
+            model,
+            key: None,
+            items: Vec::new(),
+            answered: Vec::new(),
+            stage,
         };
-        self.relay_to_client(params, since, stream).await
-    }
+        Body::stream(held.stream())
+    };
+    relay_to_client(admitted, planned, record, since, stream).await
 }
 
 /// Held stream of one client. It runs one relay after another and waits for outputs between them.
@@ -249,7 +268,7 @@ enum WakeReason {
 impl Drop for WaitingStream {
     fn drop(&mut self) {
         if let Some(key) = &self.key {
-            self.app.tool_waits.end(key);
+            self.app.responses.tool_waits.end(key);
         }
     }
 }
@@ -264,10 +283,12 @@ impl WaitingStream {
             match std::mem::replace(&mut self.stage, WaitStage::Over) {
                 WaitStage::Over => return None,
                 WaitStage::Failed(mut rewriter) => {
-                    let finished = self.writer.as_ref().and_then(|_| rewriter.encoder().finished());
+                    let finished = self.writer.as_ref().and_then(|_| rewriter.response()?.finished());
                     let write_end = |persisted| {
                         let mut end = OutputBuffer::default();
-                        rewriter.encoder_mut().write_end(persisted, &mut end);
+                        if let Some(response) = rewriter.response_mut() {
+                            response.write_end(persisted, &mut end);
+                        }
                         end.join()
                     };
                     return self.end(finished, write_end).await;
@@ -277,7 +298,7 @@ impl WaitingStream {
                     if let Some(bytes) = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()) {
                         // A comment may come before an attempt that is discarded.
                         if bytes != KEEPALIVE {
-                            self.begin(relay.encoder());
+                            self.begin(&relay);
                         }
                         self.stage = WaitStage::Relays(relay);
                         return Some(bytes);
@@ -303,14 +324,15 @@ impl WaitingStream {
     }
 
     /// Notes the id of the response with its first bytes: from now on its outputs find this stream.
-    fn begin(&mut self, encoder: &dyn Encode) {
+    fn begin(&mut self, relay: &Relay) {
         if self.key.is_some() {
             return;
         }
         let tenant = &self.continuation.truncatable.tenant;
-        self.key = encoder.response_id().map(|id| Key { tenant: Arc::clone(tenant), id: id.into() });
+        let id = relay.response().and_then(Encoder::response_id);
+        self.key = id.map(|id| Key { tenant: Arc::clone(tenant), id: id.into() });
         if let Some(key) = &self.key {
-            self.app.tool_waits.begin(key);
+            self.app.responses.tool_waits.begin(key);
         }
     }
 
@@ -333,7 +355,7 @@ impl WaitingStream {
         let waiting = Arc::new(PendingCalls { calls, outputs, full: Notify::new() });
         self.items.extend(items.iter().cloned());
         self.continuation.truncatable.continue_with(items.into_iter());
-        self.app.tool_waits.wait(key, Some(Arc::clone(&waiting)));
+        self.app.responses.tool_waits.wait(key, Some(Arc::clone(&waiting)));
         self.stage = WaitStage::Waits(OutputsWait { encoder, calls: waiting, since: Instant::now() });
         None
     }
@@ -363,7 +385,7 @@ impl WaitingStream {
     /// Starts the next relay once all outputs have arrived.
     fn start_next_relay(&mut self, wait: OutputsWait) {
         if let Some(key) = &self.key {
-            self.app.tool_waits.wait(key, None);
+            self.app.responses.tool_waits.wait(key, None);
         }
         let items: Vec<_> = wait.calls.items();
         self.answered.extend(wait.calls.calls.iter().map(|call| call.call_id.clone()));
@@ -378,31 +400,31 @@ impl WaitingStream {
         self.items.extend(items.iter().cloned());
         let continuation = &mut self.continuation;
         continuation.truncatable.continue_with(items.into_iter());
-        let mut record = Record::new(&self.app, telemetry::Route::Responses, self.request_id.clone());
+        let mut record = Record::new(&self.app, telemetry::RouteLabel::Responses, self.request_id.clone());
         record.authenticated(continuation.caller.clone());
         record.ticket = continuation.admission.as_ref().map(Admission::continuation_ticket);
         record.trace = continuation.sender.continue_trace();
         record.model = Arc::clone(&self.model);
         record.served = continuation.served.clone();
         let route = continuation.route();
-        let (path, shape, _) = plan::response(&continuation.truncatable.asked, &route);
+        let (path, shape, _) = plan::response(&continuation.truncatable.request, &route);
         let body = continuation.truncatable.body(&route, 0);
         let failed = body.as_ref().err().cloned();
         let body = body.unwrap_or_default();
         let (shape, fallbacks) = (body.shape(shape), body.fallbacks());
         let to = AttemptTarget::first(&continuation.upstream, &continuation.model);
-        let request = continuation.sender.outgoing(&to, "POST", path, body.body);
-        let mut request = request.rewritten_by(&route);
-        request.accept = HeaderValue::from_static("text/event-stream");
+        let outgoing = continuation.sender.outgoing(&to, "POST", path, body.body);
+        let mut outgoing = outgoing.rewritten_by(&route);
+        outgoing.accept = HeaderValue::from_static("text/event-stream");
         // A new stamp, so that the ids generated for this part differ from those of the earlier ones.
         let request_id = self.stamp.request_id.clone();
         let stamp = IdSource::draw()
             .map_or_else(|_| self.stamp.clone(), |chance| Stamp { request_id, ..chance.stamp() });
         let options = Arc::clone(&route.options);
-        let answer = Arc::new(continuation.truncatable.clone()).asking(
+        let answer = Arc::new(continuation.truncatable.clone()).send_or_truncate(
             &continuation.sender,
             &continuation.upstream,
-            request,
+            outgoing,
             route,
         );
         let rewriter = Rewriter::with_encoder(shape, stamp, wait.encoder);
@@ -410,16 +432,8 @@ impl WaitingStream {
             chosen: Pool::same_upstream(&continuation.upstream),
             request: PendingRequest::single(answer, rewriter, fallbacks),
         };
-        let mut relay = Relay::new(RelayParams {
-            attempt,
-            resend: None,
-            thread: self.thread,
-            options,
-            stream: true,
-            record,
-            writer: None,
-            numbered: true,
-        });
+        let planned = Planned { attempt, resend: None, options, stream: true, writer: None };
+        let mut relay = Relay::new(planned, record, self.thread);
         relay.mark_committed();
         if let Some(failure) = failed {
             relay.give_up(failure);
@@ -430,7 +444,8 @@ impl WaitingStream {
     /// Ends the stream with a failure because the outputs did not arrive. The last event follows once the answer is
     /// stored.
     fn fail(&mut self, encoder: Box<dyn Encode>, failure: Failure) -> Bytes {
-        let (_, shape, _) = plan::response(&self.continuation.truncatable.asked, &self.continuation.route());
+        let (_, shape, _) =
+            plan::response(&self.continuation.truncatable.request, &self.continuation.route());
         let mut rewriter = Rewriter::with_encoder(shape, self.stamp.clone(), encoder);
         let mut out = OutputBuffer::default();
         rewriter.commit();

@@ -4,12 +4,12 @@
 //! Only the engine knows its limit: while it reports that the conversation is too long, the request is sent again
 //! with more of the oldest messages left out.
 
-use super::history::History;
+use super::history::LoadedHistory;
 use crate::plan::{AdaptedBody, Route};
 use crate::request::responses::ResponsesRequest;
-use crate::seal::Keys;
-use crate::server::net::pending_answer::{PendingAnswer, send};
-use crate::server::relay::attempt::Sender;
+use crate::seal::SealKeys;
+use crate::server::net::pending_answer::{PendingAnswer, prepare};
+use crate::server::relay::attempt::EngineSender;
 use crate::store::Item;
 use crate::upstream::{Answer, Outgoing, Upstream};
 use crate::wire::fault::{Failure, Fault};
@@ -18,10 +18,10 @@ use std::sync::Arc;
 /// Parts of a request from which its body can be built again, shorter or with further items.
 #[derive(Clone)]
 pub(super) struct TruncatableRequest {
-    pub(super) asked: ResponsesRequest,
-    pub(super) history: History,
+    pub(super) request: ResponsesRequest,
+    pub(super) history: LoadedHistory,
     pub(super) tenant: Arc<str>,
-    pub(super) keys: Arc<Keys>,
+    pub(super) keys: Arc<SealKeys>,
     /// Request id for the log.
     pub(super) request_id: Arc<str>,
 }
@@ -30,36 +30,36 @@ impl TruncatableRequest {
     /// Builds the engine's body without the `forget` oldest messages. Fails if nothing would be left to answer, or
     /// the conversation cannot be expressed for the engine.
     pub(super) fn body(&self, route: &Route, forget: usize) -> Result<AdaptedBody, Failure> {
-        self.history.body(&self.asked, &self.tenant, &self.keys, route, forget)
+        self.history.body(&self.request, &self.tenant, &self.keys, route, forget)
     }
 
     /// Moves the input to the history and appends `items`, so that the next body continues from there.
     pub(super) fn continue_with(&mut self, items: impl Iterator<Item = Item>) {
-        let asked: Vec<_> = self.history.items(&self.asked).map(|item| Item::new("", item)).collect();
-        self.history.history.extend(asked);
+        let request: Vec<_> = self.history.items(&self.request).map(|item| Item::new("", item)).collect();
+        self.history.history.extend(request);
         self.history.history.extend(items);
         self.history.resolved.clear();
-        self.asked.clear_input();
+        self.request.clear_input();
     }
 
     /// Returns a future that sends the request. If the client allows truncation, it sends shorter ones until the
     /// engine accepts one.
-    pub(super) fn asking(
+    pub(super) fn send_or_truncate(
         self: Arc<Self>,
-        sender: &Sender,
+        sender: &EngineSender,
         upstream: &Upstream,
-        mut request: Outgoing,
+        mut outgoing: Outgoing,
         route: Route,
     ) -> PendingAnswer {
         let client = sender.client(upstream);
-        if !self.asked.truncation_auto {
-            return send(client, request);
+        if !self.request.truncation_auto {
+            return prepare(client, outgoing);
         }
         let (most, own_key) = (sender.error_bytes(), upstream.config.auth.are_ours());
         Box::pin(async move {
             let (mut forget, mut attempts) = (0, 0);
             loop {
-                let mut answer = client.send(&request).await?;
+                let mut answer = client.send(&outgoing).await?;
                 attempts += 1;
                 answer.attempts = attempts;
                 if !is_too_long(&mut answer, most, own_key).await {
@@ -70,8 +70,8 @@ impl TruncatableRequest {
                 // No shorter request is possible: pass on the engine's error.
                 let Ok(shorter) = self.body(&route, forget) else { return Ok(answer) };
                 client.give_back_soon(answer);
-                request.body = shorter.body;
-                request.recorder = request.recorder.map(|recorder| recorder.again());
+                outgoing.body = shorter.body;
+                outgoing.recorder = outgoing.recorder.map(|recorder| recorder.again());
                 tracing::info!(
                     request_id = &*self.request_id,
                     forget,

@@ -4,8 +4,8 @@ use super::seal;
 use super::truncation::TruncatableRequest;
 use crate::plan;
 use crate::seal::SealKind;
-use crate::server::relay::attempt::{AttemptTarget, PendingRequest, Sender, UpstreamRequest};
-use crate::wire::encode::{Encode, Response as Encoder, Sealing, StreamForm};
+use crate::server::relay::attempt::{AttemptTarget, EngineSender, PendingRequest, UpstreamRequest};
+use crate::wire::encode::{Response as Encoder, Sealing, StreamForm};
 use crate::wire::fault::Failure;
 use crate::wire::{OutputBuffer, Rewriter, Shape, Stamp};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// elsewhere.
 pub(super) struct PreparedRequest {
     pub(super) truncatable: Arc<TruncatableRequest>,
-    pub(super) sender: Sender,
+    pub(super) sender: EngineSender,
     pub(super) stamp: Stamp,
     pub(super) background: bool,
     pub(super) form: StreamForm,
@@ -26,11 +26,11 @@ pub(super) struct PreparedRequest {
 }
 
 impl UpstreamRequest for PreparedRequest {
-    fn send(&mut self, to: &AttemptTarget<'_>) -> Result<PendingRequest, Failure> {
-        let TruncatableRequest { asked, tenant, keys, .. } = &*self.truncatable;
-        let route = self.sender.route(to, &asked.model);
-        let (path, shape, mut reply) = plan::response(asked, &route);
-        reply.sealing = match asked.include.encrypted_reasoning {
+    fn prepare(&mut self, to: &AttemptTarget<'_>) -> Result<PendingRequest, Failure> {
+        let TruncatableRequest { request, tenant, keys, .. } = &*self.truncatable;
+        let route = self.sender.route(to, &request.model);
+        let (path, shape, mut reply) = plan::response(request, &route);
+        reply.sealing = match request.include.encrypted_reasoning {
             true => Sealing::Own(seal(keys, SealKind::Reasoning, Arc::clone(tenant), self.stamp.now)),
             false => Sealing::None,
         };
@@ -39,15 +39,16 @@ impl UpstreamRequest for PreparedRequest {
         let adapted = self.truncatable.body(&route, 0)?;
         let shape = Shape { stream: reply.stream, ..adapted.shape(shape) };
         let fallbacks = adapted.fallbacks();
-        let mut request = self.sender.outgoing(to, "POST", path, adapted.body).rewritten_by(&route);
+        let mut outgoing = self.sender.outgoing(to, "POST", path, adapted.body).rewritten_by(&route);
         if reply.stream {
-            request.accept = HeaderValue::from_static("text/event-stream");
+            outgoing.accept = HeaderValue::from_static("text/event-stream");
         }
         let mut encoder = Box::new(Encoder::new(reply, &self.stamp));
         if self.queued {
             encoder.queue(&mut OutputBuffer::default());
         }
-        let answer = Arc::clone(&self.truncatable).asking(&self.sender, to.upstream, request, route);
+        let answer =
+            Arc::clone(&self.truncatable).send_or_truncate(&self.sender, to.upstream, outgoing, route);
         Ok(PendingRequest::single(
             answer,
             Rewriter::with_encoder(shape, self.stamp.clone(), encoder),
@@ -55,8 +56,12 @@ impl UpstreamRequest for PreparedRequest {
         ))
     }
 
+    fn sender(&self) -> &EngineSender {
+        &self.sender
+    }
+
     fn text(&self, to: &AttemptTarget<'_>) -> Option<Bytes> {
-        let route = self.sender.route(to, &self.truncatable.asked.model);
+        let route = self.sender.route(to, &self.truncatable.request.model);
         self.truncatable.body(&route, 0).ok().map(|adapted| adapted.body.joined())
     }
 }

@@ -2,10 +2,10 @@
 
 use super::Memory;
 use crate::store::batches::{
-    ABANDONED, Batch, BatchStatus, BatchStep, Chunk, FileLimits, FilePurpose, FileState, FileUse, Lines,
-    ListRequest, NewBatch, NewFile, OwnedBatch, StoredFile,
+    ABANDONED, Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, FileState, FileUse,
+    ListRequest, NewBatch, NewFile, OwnedBatch, ResultLines, StoredFile,
 };
-use crate::store::record::{Error, Key, Millis};
+use crate::store::record::{Key, Millis, StoreError};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct BatchTables {
 struct FileRow {
     file: StoredFile,
     state: FileState,
-    chunks: Vec<Chunk>,
+    chunks: Vec<FileChunk>,
 }
 
 struct BatchRow {
@@ -47,7 +47,7 @@ impl FileRow {
         self.state == FileState::Ready && self.file.expires > now
     }
 
-    fn append(&mut self, chunk: Chunk) {
+    fn append(&mut self, chunk: FileChunk) {
         self.file.bytes += chunk.body.len() as u64;
         self.file.lines += chunk.lines;
         self.file.chunks += 1;
@@ -56,17 +56,17 @@ impl FileRow {
 }
 
 /// Returns the part of a list that a client asks for. `all`: the entries with their age, in any order.
-fn listed<T: Clone>(all: Vec<(Millis, Arc<str>, T)>, ask: &ListRequest) -> Result<Vec<T>, Error> {
+fn listed<T: Clone>(all: Vec<(Millis, Arc<str>, T)>, range: &ListRequest) -> Result<Vec<T>, StoreError> {
     let mut all = all;
     all.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-    if ask.descending {
+    if range.descending {
         all.reverse();
     }
-    let from = match &ask.after {
-        Some(id) => all.iter().position(|(_, own, _)| own == id).ok_or(Error::NoCursor)? + 1,
+    let from = match &range.after {
+        Some(id) => all.iter().position(|(_, own, _)| own == id).ok_or(StoreError::NoCursor)? + 1,
         None => 0,
     };
-    Ok(all.into_iter().skip(from).take(ask.limit).map(|(_, _, entry)| entry).collect())
+    Ok(all.into_iter().skip(from).take(range.limit).map(|(_, _, entry)| entry).collect())
 }
 
 impl Memory {
@@ -87,10 +87,10 @@ impl Memory {
         new: &NewFile,
         limits: &FileLimits,
         now: &Millis,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         limits.check(&self.file_use(&new.key.tenant), 1, 0)?;
         if self.batches.files.contains_key(&new.key) {
-            return Err(Error::Conflict);
+            return Err(StoreError::Conflict);
         }
         let times = (*now, now.saturating_add(ABANDONED));
         let row = FileRow::new(&new.key, FilePurpose::Batch, &new.name, times);
@@ -101,14 +101,14 @@ impl Memory {
     pub(in crate::store) fn append_chunk(
         &mut self,
         key: &Key,
-        chunk: &Chunk,
+        chunk: &FileChunk,
         limits: &FileLimits,
         now: &Millis,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let used = self.file_use(&key.tenant);
-        let row = self.batches.files.get_mut(key).ok_or(Error::NotFound)?;
+        let row = self.batches.files.get_mut(key).ok_or(StoreError::NotFound)?;
         if row.state != FileState::Writing || chunk.place > row.file.chunks {
-            return Err(Error::Conflict);
+            return Err(StoreError::Conflict);
         }
         if chunk.place < row.file.chunks {
             return Ok(());
@@ -124,44 +124,44 @@ impl Memory {
         key: &Key,
         purpose: &FilePurpose,
         expires: &Millis,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let row = self.batches.files.get_mut(key).filter(|row| row.state != FileState::Deleted);
-        let row = row.ok_or(Error::NotFound)?;
+        let row = row.ok_or(StoreError::NotFound)?;
         row.state = FileState::Ready;
         row.file.purpose = *purpose;
         row.file.expires = *expires;
         Ok(())
     }
 
-    pub(in crate::store) fn file(&mut self, key: &Key, now: &Millis) -> Result<StoredFile, Error> {
+    pub(in crate::store) fn file(&mut self, key: &Key, now: &Millis) -> Result<StoredFile, StoreError> {
         let row = self.batches.files.get(key).filter(|row| row.is_seen(*now));
-        row.map(|row| row.file.clone()).ok_or(Error::NotFound)
+        row.map(|row| row.file.clone()).ok_or(StoreError::NotFound)
     }
 
     pub(in crate::store) fn files(
         &mut self,
         tenant: &Arc<str>,
-        ask: &ListRequest,
+        range: &ListRequest,
         now: &Millis,
-    ) -> Result<Vec<StoredFile>, Error> {
+    ) -> Result<Vec<StoredFile>, StoreError> {
         let is_meant = |row: &&FileRow| {
             row.file.key.tenant == *tenant
                 && row.is_seen(*now)
-                && ask.purpose.is_none_or(|purpose| row.file.purpose == purpose)
+                && range.purpose.is_none_or(|purpose| row.file.purpose == purpose)
         };
         let all = self.batches.files.values().filter(is_meant);
-        listed(all.map(|row| (row.file.created, row.file.key.id.clone(), row.file.clone())).collect(), ask)
+        listed(all.map(|row| (row.file.created, row.file.key.id.clone(), row.file.clone())).collect(), range)
     }
 
-    pub(in crate::store) fn delete_file(&mut self, key: &Key, now: &Millis) -> Result<(), Error> {
+    pub(in crate::store) fn delete_file(&mut self, key: &Key, now: &Millis) -> Result<(), StoreError> {
         let is_needed = |row: &BatchRow| {
             row.batch.key.tenant == key.tenant && row.batch.input == key.id && !row.batch.status.is_terminal()
         };
         if self.batches.batches.values().any(is_needed) {
-            return Err(Error::Conflict);
+            return Err(StoreError::Conflict);
         }
         let is_there = |row: &&FileRow| row.state != FileState::Deleted && row.file.expires > *now;
-        self.batches.files.get(key).filter(is_there).ok_or(Error::NotFound)?;
+        self.batches.files.get(key).filter(is_there).ok_or(StoreError::NotFound)?;
         self.batches.files.remove(key);
         Ok(())
     }
@@ -171,21 +171,25 @@ impl Memory {
         key: &Key,
         from: &u64,
         limit: &usize,
-    ) -> Result<Vec<Chunk>, Error> {
+    ) -> Result<Vec<FileChunk>, StoreError> {
         let row = self.batches.files.get(key);
         let chunks = row.into_iter().flat_map(|row| row.chunks.iter().filter(|chunk| chunk.place >= *from));
         Ok(chunks.take(*limit).cloned().collect())
     }
 
-    pub(in crate::store) fn chunk_at(&mut self, key: &Key, line: &u64) -> Result<Option<(u64, u64)>, Error> {
+    pub(in crate::store) fn chunk_at(
+        &mut self,
+        key: &Key,
+        line: &u64,
+    ) -> Result<Option<(u64, u64)>, StoreError> {
         let Some(row) = self.batches.files.get(key) else { return Ok(None) };
-        let behind = row.chunks.partition_point(|chunk| chunk.first <= *line);
-        let chunk = behind.checked_sub(1).and_then(|at| row.chunks.get(at));
+        let after = row.chunks.partition_point(|chunk| chunk.first <= *line);
+        let chunk = after.checked_sub(1).and_then(|at| row.chunks.get(at));
         let chunk = chunk.filter(|chunk| chunk.first + chunk.lines > *line);
         Ok(chunk.map(|chunk| (chunk.place, chunk.body.len() as u64)))
     }
 
-    pub(in crate::store) fn sweep_files(&mut self, now: &Millis) -> Result<u64, Error> {
+    pub(in crate::store) fn sweep_files(&mut self, now: &Millis) -> Result<u64, StoreError> {
         let before = self.batches.files.len() + self.batches.batches.len();
         let open = self.batches.batches.values().filter(|row| !row.batch.status.is_terminal());
         let inputs: HashSet<Key> = open
@@ -201,18 +205,18 @@ impl Memory {
         new: &NewBatch,
         most: &u64,
         now: &Millis,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let input = Key { tenant: new.key.tenant.clone(), id: new.input.clone() };
         let is_open =
             |row: &&BatchRow| row.batch.key.tenant == new.key.tenant && !row.batch.status.is_terminal();
         let open = self.batches.batches.values().filter(is_open).count() as u64;
         let is_input = |row: &&mut FileRow| row.is_seen(*now) && row.file.purpose == FilePurpose::Batch;
-        let file = self.batches.files.get_mut(&input).filter(is_input).ok_or(Error::NotFound)?;
+        let file = self.batches.files.get_mut(&input).filter(is_input).ok_or(StoreError::NotFound)?;
         if open >= *most {
-            return Err(Error::TooMany);
+            return Err(StoreError::TooMany);
         }
         if self.batches.batches.contains_key(&new.key) {
-            return Err(Error::Conflict);
+            return Err(StoreError::Conflict);
         }
         let until = new.expires.saturating_add(new.expires.saturating_sub(*now));
         file.file.expires = file.file.expires.max(until);
@@ -221,34 +225,37 @@ impl Memory {
         Ok(())
     }
 
-    pub(in crate::store) fn delete_batch(&mut self, key: &Key) -> Result<(), Error> {
-        let row = self.batches.batches.remove(key).ok_or(Error::NotFound)?;
+    pub(in crate::store) fn delete_batch(&mut self, key: &Key) -> Result<(), StoreError> {
+        let row = self.batches.batches.remove(key).ok_or(StoreError::NotFound)?;
         for id in [row.batch.output, row.batch.errors] {
             self.batches.files.remove(&Key { tenant: key.tenant.clone(), id });
         }
         Ok(())
     }
 
-    fn batch_row(&mut self, key: &Key, now: Millis) -> Result<&mut BatchRow, Error> {
-        self.batches.batches.get_mut(key).filter(|row| row.gone > now).ok_or(Error::NotFound)
+    fn batch_row(&mut self, key: &Key, now: Millis) -> Result<&mut BatchRow, StoreError> {
+        self.batches.batches.get_mut(key).filter(|row| row.gone > now).ok_or(StoreError::NotFound)
     }
 
-    pub(in crate::store) fn batch(&mut self, key: &Key, now: &Millis) -> Result<Batch, Error> {
+    pub(in crate::store) fn batch(&mut self, key: &Key, now: &Millis) -> Result<Batch, StoreError> {
         self.batch_row(key, *now).map(|row| row.batch.clone())
     }
 
     pub(in crate::store) fn batches(
         &mut self,
         tenant: &Arc<str>,
-        ask: &ListRequest,
+        range: &ListRequest,
         now: &Millis,
-    ) -> Result<Vec<Batch>, Error> {
+    ) -> Result<Vec<Batch>, StoreError> {
         let all = self.batches.batches.values();
         let all = all.filter(|row| row.batch.key.tenant == *tenant && row.gone > *now);
-        listed(all.map(|row| (row.batch.created, row.batch.key.id.clone(), row.batch.clone())).collect(), ask)
+        listed(
+            all.map(|row| (row.batch.created, row.batch.key.id.clone(), row.batch.clone())).collect(),
+            range,
+        )
     }
 
-    pub(in crate::store) fn cancel_batch(&mut self, key: &Key, now: &Millis) -> Result<Batch, Error> {
+    pub(in crate::store) fn cancel_batch(&mut self, key: &Key, now: &Millis) -> Result<Batch, StoreError> {
         let row = self.batch_row(key, *now)?;
         if !row.batch.status.is_terminal() && row.batch.cancel == 0 {
             row.batch.cancel = *now;
@@ -261,7 +268,7 @@ impl Memory {
         owner: &Arc<str>,
         limit: &usize,
         now: &Millis,
-    ) -> Result<Vec<Batch>, Error> {
+    ) -> Result<Vec<Batch>, StoreError> {
         let lease = now.saturating_add(self.caps.lease);
         let free = self.batches.batches.values_mut();
         let mut free: Vec<_> =
@@ -280,7 +287,7 @@ impl Memory {
         &mut self,
         owner: &Arc<str>,
         now: &Millis,
-    ) -> Result<Vec<OwnedBatch>, Error> {
+    ) -> Result<Vec<OwnedBatch>, StoreError> {
         let lease = now.saturating_add(self.caps.lease);
         let own = self.batches.batches.values_mut();
         let own = own.filter(|row| !row.batch.status.is_terminal() && row.batch.owner == *owner);
@@ -292,7 +299,7 @@ impl Memory {
         Ok(renewed.collect())
     }
 
-    pub(in crate::store) fn release_batch(&mut self, key: &Key, term: &u64) -> Result<(), Error> {
+    pub(in crate::store) fn release_batch(&mut self, key: &Key, term: &u64) -> Result<(), StoreError> {
         if let Some(row) = self.batches.batches.get_mut(key).filter(|row| row.batch.term == *term) {
             (row.lease, row.batch.owner) = (0, "".into());
         }
@@ -306,7 +313,7 @@ impl Memory {
         step: &BatchStep,
         limits: &FileLimits,
         now: &Millis,
-    ) -> Result<BatchStatus, Error> {
+    ) -> Result<BatchStatus, StoreError> {
         let found = self.batch_row(key, *now)?.batch.clone();
         if !step.follows(&found, *term)? {
             return Ok(found.status);
@@ -335,7 +342,7 @@ impl Memory {
         Ok(status)
     }
 
-    fn append_results(&mut self, key: Key, lines: &Lines, now: Millis) {
+    fn append_results(&mut self, key: Key, lines: &ResultLines, now: Millis) {
         if lines.count == 0 {
             return;
         }
@@ -343,6 +350,6 @@ impl Memory {
         let new = || FileRow::new(&key, FilePurpose::BatchOutput, &name, (now, Millis::MAX));
         let row = self.batches.files.entry(key.clone()).or_insert_with(new);
         let (place, first) = (row.file.chunks, row.file.lines);
-        row.append(Chunk { place, first, lines: lines.count, body: lines.text.as_str().into() });
+        row.append(FileChunk { place, first, lines: lines.count, body: lines.text.as_str().into() });
     }
 }

@@ -8,25 +8,26 @@ mod row;
 
 use super::counters::{Count, Counter};
 use super::record::{
-    CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, NewResponse,
-    Page, PageRequest, Record, Replay, Running, Side, State, Totals, weight_of_events, weight_of_items,
+    CLOSING, Conversation, FinalState, Item, Json, Key, Kind, LINKS, Millis, NewResponse, Page, PageRequest,
+    RunningResponse, Side, State, StoreCaps, StoreError, StoredEvents, StoredReplay, StoredResponse, Totals,
+    weight_of_events, weight_of_items, without_known,
 };
 use batches::BatchTables;
-use row::{Entry, Row, entries};
+use row::{Entry, MemoryRow, entries};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Tables of the records, with indexes for each kind of lookup.
 pub(super) struct Memory {
-    caps: Caps,
-    rows: BTreeMap<Key, Row>,
+    caps: StoreCaps,
+    rows: BTreeMap<Key, MemoryRow>,
     running: BTreeSet<Key>,
     /// Records that may be evicted, oldest first.
     ended: BTreeSet<(Millis, Key)>,
     ids: BTreeSet<Entry>,
     bytes: u64,
     /// Evicted records, kept while a failure may still undo the eviction.
-    undo: Option<Vec<Row>>,
+    undo: Option<Vec<MemoryRow>>,
     /// End of the window and total of each counter, by writer.
     counters: BTreeMap<(Counter, Arc<str>), (Millis, u64)>,
     /// Key that seals text, in the caller's form.
@@ -35,7 +36,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn new(caps: Caps) -> Self {
+    pub(super) fn new(caps: StoreCaps) -> Self {
         Self {
             caps,
             rows: BTreeMap::new(),
@@ -50,36 +51,36 @@ impl Memory {
         }
     }
 
-    fn row(&self, key: &Key, kind: Kind, now: Millis) -> Result<&Row, Error> {
-        self.rows.get(key).filter(|row| row.kind == kind && row.is_alive(now)).ok_or(Error::NotFound)
+    fn row(&self, key: &Key, kind: Kind, now: Millis) -> Result<&MemoryRow, StoreError> {
+        self.rows.get(key).filter(|row| row.kind == kind && row.is_alive(now)).ok_or(StoreError::NotFound)
     }
 
     /// Returns a running response for its owner. Fails with `Fenced` if the term is another one.
-    fn owned(&self, key: &Key, term: u64, now: Millis) -> Result<&Row, Error> {
+    fn owned(&self, key: &Key, term: u64, now: Millis) -> Result<&MemoryRow, StoreError> {
         let row = self.row(key, Kind::Response, now)?;
-        if row.record.term == term { Ok(row) } else { Err(Error::Fenced) }
+        if row.record.term == term { Ok(row) } else { Err(StoreError::Fenced) }
     }
 
     /// Changes a row except for its items, and updates the indexes.
-    fn change(&mut self, key: &Key, change: impl FnOnce(&mut Row)) {
+    fn change(&mut self, key: &Key, change: impl FnOnce(&mut MemoryRow)) {
         let Some(mut row) = self.remove(key) else { return };
         change(&mut row);
         self.add(row);
     }
 
     /// Changes a row including its items, and updates the indexes.
-    fn change_items(&mut self, key: &Key, change: impl FnOnce(&mut Row)) {
+    fn change_items(&mut self, key: &Key, change: impl FnOnce(&mut MemoryRow)) {
         let Some(mut row) = self.remove_with_items(key) else { return };
         change(&mut row);
         self.put(row);
     }
 
-    fn put(&mut self, row: Row) {
+    fn put(&mut self, row: MemoryRow) {
         self.ids.extend(entries(&row));
         self.add(row);
     }
 
-    fn add(&mut self, row: Row) {
+    fn add(&mut self, row: MemoryRow) {
         let key = row.record.key.clone();
         if row.record.state.is_terminal() {
             self.ended.insert((row.touched, key.clone()));
@@ -90,7 +91,7 @@ impl Memory {
         self.rows.insert(key, row);
     }
 
-    fn remove_with_items(&mut self, key: &Key) -> Option<Row> {
+    fn remove_with_items(&mut self, key: &Key) -> Option<MemoryRow> {
         let row = self.remove(key)?;
         for entry in entries(&row) {
             self.ids.remove(&entry);
@@ -98,7 +99,7 @@ impl Memory {
         Some(row)
     }
 
-    fn remove(&mut self, key: &Key) -> Option<Row> {
+    fn remove(&mut self, key: &Key) -> Option<MemoryRow> {
         let row = self.rows.remove(key)?;
         self.running.remove(key);
         self.ended.remove(&(row.touched, key.clone()));
@@ -107,11 +108,11 @@ impl Memory {
     }
 
     /// Evicts old records until `key` may have this weight. Changes nothing if that is impossible.
-    fn make_room(&mut self, key: &Key, weight: u64, closing: bool) -> Result<(), Error> {
+    fn make_room(&mut self, key: &Key, weight: u64, closing: bool) -> Result<(), StoreError> {
         let before = self.rows.get(key).map_or(0, |row| row.record.bytes);
         let closing = closing && weight <= before + CLOSING;
         if weight > self.caps.record_bytes && !closing {
-            return Err(Error::Full);
+            return Err(StoreError::Full);
         }
         let mut bytes = self.bytes - before + weight;
         let mut records = self.rows.len() as u64 + u64::from(!self.rows.contains_key(key));
@@ -122,7 +123,7 @@ impl Memory {
                 if closing {
                     break;
                 }
-                return Err(Error::Full);
+                return Err(StoreError::Full);
             };
             bytes -= self.rows.get(victim).map_or(0, |row| row.record.bytes);
             records -= 1;
@@ -137,20 +138,20 @@ impl Memory {
         Ok(())
     }
 
-    fn insert(&mut self, row: Row) -> Result<(), Error> {
+    fn insert(&mut self, row: MemoryRow) -> Result<(), StoreError> {
         let key = row.record.key.clone();
         if self.rows.contains_key(&key) {
-            return Err(Error::Conflict);
+            return Err(StoreError::Conflict);
         }
         self.make_room(&key, row.record.bytes, false)?;
         self.put(row);
         Ok(())
     }
 
-    pub(super) fn create(&mut self, new: &NewResponse, now: &Millis) -> Result<(), Error> {
-        let record = Record::first(new, &self.caps, *now);
+    pub(super) fn create(&mut self, new: &NewResponse, now: &Millis) -> Result<(), StoreError> {
+        let record = StoredResponse::first(new, &self.caps, *now);
         let sides = [(Side::Input, placed(&new.input, 0)), (Side::Output, placed(&new.output, 0))].into();
-        self.insert(Row { record, kind: Kind::Response, touched: *now, sides, events: Vec::new() })
+        self.insert(MemoryRow { record, kind: Kind::Response, touched: *now, sides, events: Vec::new() })
     }
 
     pub(super) fn start(
@@ -159,12 +160,12 @@ impl Memory {
         term: &u64,
         response: &Json,
         now: &Millis,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let record = &self.owned(key, *term, *now)?.record;
         match record.state {
             State::Queued => {}
             State::InProgress => return Ok(()),
-            _ => return Err(Error::Conflict),
+            _ => return Err(StoreError::Conflict),
         }
         let bytes = record.bytes - record.response.len() as u64 + response.len() as u64;
         self.make_room(key, bytes, false)?;
@@ -181,12 +182,12 @@ impl Memory {
         &mut self,
         key: &Key,
         term: &u64,
-        events: &Events,
+        events: &StoredEvents,
         now: &Millis,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let record = &self.owned(key, *term, *now)?.record;
         if record.state.is_terminal() {
-            return Err(Error::Conflict);
+            return Err(StoreError::Conflict);
         }
         let fresh = events.fresh(record.events)?;
         let bytes = record.bytes + weight_of_events(fresh);
@@ -205,13 +206,13 @@ impl Memory {
         &mut self,
         key: &Key,
         term: &u64,
-        finish: &Finish,
+        finish: &FinalState,
         now: &Millis,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let record = &self.owned(key, *term, *now)?.record;
         if record.state.is_terminal() {
             let same = record.state == finish.state && record.response == finish.response;
-            return if same { Ok(()) } else { Err(Error::Conflict) };
+            return if same { Ok(()) } else { Err(StoreError::Conflict) };
         }
         let fresh = finish.events.fresh(record.events)?;
         let bytes = record.bytes - record.response.len() as u64
@@ -234,18 +235,23 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) fn get(&mut self, key: &Key, now: &Millis) -> Result<Record, Error> {
+    pub(super) fn get(&mut self, key: &Key, now: &Millis) -> Result<StoredResponse, StoreError> {
         self.row(key, Kind::Response, *now).map(|row| row.record.clone())
     }
 
-    pub(super) fn delete(&mut self, key: &Key, now: &Millis) -> Result<(), Error> {
+    pub(super) fn delete(&mut self, key: &Key, now: &Millis) -> Result<(), StoreError> {
         self.row(key, Kind::Response, *now)?;
         self.remove_with_items(key);
         Ok(())
     }
 
-    pub(super) fn input_items(&mut self, key: &Key, ask: &PageRequest, now: &Millis) -> Result<Page, Error> {
-        self.row(key, Kind::Response, *now)?.page(Side::Input, ask)
+    pub(super) fn input_items(
+        &mut self,
+        key: &Key,
+        range: &PageRequest,
+        now: &Millis,
+    ) -> Result<Page, StoreError> {
+        self.row(key, Kind::Response, *now)?.page(Side::Input, range)
     }
 
     pub(super) fn events_after(
@@ -254,15 +260,19 @@ impl Memory {
         after: &Option<u64>,
         limit: &usize,
         now: &Millis,
-    ) -> Result<Replay, Error> {
+    ) -> Result<StoredReplay, StoreError> {
         let row = self.row(key, Kind::Response, *now)?;
         let from = after.map_or(0, |after| after.saturating_add(1));
         let start = usize::try_from(from).unwrap_or(usize::MAX);
         let bodies = row.events.iter().skip(start).take(*limit).cloned().collect();
-        Ok(Replay { events: Events { from, bodies }, total: row.record.events, state: row.record.state })
+        Ok(StoredReplay {
+            events: StoredEvents { from, bodies },
+            total: row.record.events,
+            state: row.record.state,
+        })
     }
 
-    pub(super) fn request_cancel(&mut self, key: &Key, now: &Millis) -> Result<State, Error> {
+    pub(super) fn request_cancel(&mut self, key: &Key, now: &Millis) -> Result<State, StoreError> {
         let state = self.row(key, Kind::Response, *now)?.record.state;
         if !state.is_terminal() {
             self.change(key, |row| row.record.cancel = true);
@@ -270,24 +280,27 @@ impl Memory {
         Ok(state)
     }
 
-    pub(super) fn is_cancel_requested(&mut self, key: &Key, now: &Millis) -> Result<bool, Error> {
+    pub(super) fn is_cancel_requested(&mut self, key: &Key, now: &Millis) -> Result<bool, StoreError> {
         self.row(key, Kind::Response, *now).map(|row| row.record.cancel)
     }
 
-    fn running_of(&self, wanted: impl Fn(&Record) -> bool) -> Vec<Key> {
-        let wanted = |key: &&Key| self.rows.get(*key).is_some_and(|row| wanted(&row.record));
-        self.running.iter().filter(wanted).cloned().collect()
+    fn running_of(&self, is_match: impl Fn(&StoredResponse) -> bool) -> Vec<Key> {
+        let is_match = |key: &&Key| self.rows.get(*key).is_some_and(|row| is_match(&row.record));
+        self.running.iter().filter(is_match).cloned().collect()
     }
 
-    pub(super) fn running(&mut self, owner: &Arc<str>) -> Result<Vec<Running>, Error> {
+    pub(super) fn running(&mut self, owner: &Arc<str>) -> Result<Vec<RunningResponse>, StoreError> {
         let keys = self.running_of(|record| record.owner == *owner);
         let records = keys.into_iter().filter_map(|key| Some(&self.rows.get(&key)?.record));
-        let running =
-            |record: &Record| Running { key: record.key.clone(), term: record.term, cancel: record.cancel };
+        let running = |record: &StoredResponse| RunningResponse {
+            key: record.key.clone(),
+            term: record.term,
+            cancel: record.cancel,
+        };
         Ok(records.map(running).collect())
     }
 
-    pub(super) fn heartbeat(&mut self, owner: &Arc<str>, now: &Millis) -> Result<u64, Error> {
+    pub(super) fn heartbeat(&mut self, owner: &Arc<str>, now: &Millis) -> Result<u64, StoreError> {
         let keys = self.running_of(|record| record.owner == *owner);
         let lease = now.saturating_add(self.caps.lease);
         for key in &keys {
@@ -301,7 +314,7 @@ impl Memory {
         owner: &Arc<str>,
         limit: &usize,
         now: &Millis,
-    ) -> Result<Vec<Record>, Error> {
+    ) -> Result<Vec<StoredResponse>, StoreError> {
         let mut keys: Vec<(Millis, Key)> = self
             .running_of(|record| record.lease <= *now)
             .into_iter()
@@ -315,7 +328,7 @@ impl Memory {
         Ok(claimed)
     }
 
-    fn hand_over(&mut self, key: &Key, owner: &Arc<str>, lease: Millis) -> Option<Record> {
+    fn hand_over(&mut self, key: &Key, owner: &Arc<str>, lease: Millis) -> Option<StoredResponse> {
         self.change(key, |row| {
             row.record.owner = owner.clone();
             row.record.term += 1;
@@ -330,27 +343,27 @@ impl Memory {
         term: &u64,
         owner: &Arc<str>,
         now: &Millis,
-    ) -> Result<Record, Error> {
+    ) -> Result<StoredResponse, StoreError> {
         if self.owned(key, *term, *now)?.record.state.is_terminal() {
-            return Err(Error::Conflict);
+            return Err(StoreError::Conflict);
         }
-        self.hand_over(key, owner, now.saturating_add(self.caps.lease)).ok_or(Error::NotFound)
+        self.hand_over(key, owner, now.saturating_add(self.caps.lease)).ok_or(StoreError::NotFound)
     }
 
-    pub(super) fn chain(&mut self, key: &Key, bytes: &u64, now: &Millis) -> Result<Vec<Item>, Error> {
+    pub(super) fn chain(&mut self, key: &Key, bytes: &u64, now: &Millis) -> Result<Vec<Item>, StoreError> {
         let mut rows = Vec::new();
         let mut next = Some(key.id.clone());
         while let Some(id) = next {
             let row = self.row(&Key { tenant: key.tenant.clone(), id }, Kind::Response, *now)?;
             if !row.record.state.is_terminal() {
-                return Err(Error::Conflict);
+                return Err(StoreError::Conflict);
             }
             if rows.len() == LINKS {
-                return Err(Error::Full);
+                return Err(StoreError::Full);
             }
             let of = row.record.conversation.clone().map(|id| Key { tenant: key.tenant.clone(), id });
             if of.is_some_and(|of| self.row(&of, Kind::Conversation, *now).is_ok()) {
-                return Err(Error::InConversation);
+                return Err(StoreError::InConversation);
             }
             next = row.record.previous.clone();
             rows.push(row);
@@ -359,10 +372,10 @@ impl Memory {
         let items = rows.flat_map(|row| row.items(Side::Input).chain(row.items(Side::Output)));
         let items: Vec<Item> = items.cloned().collect();
         let weight: u64 = items.iter().map(|item| item.body.len() as u64).sum();
-        if weight > *bytes { Err(Error::Full) } else { Ok(items) }
+        if weight > *bytes { Err(StoreError::Full) } else { Ok(items) }
     }
 
-    pub(super) fn refresh(&mut self, key: &Key, now: &Millis) -> Result<(), Error> {
+    pub(super) fn refresh(&mut self, key: &Key, now: &Millis) -> Result<(), StoreError> {
         let ttl = self.caps.ttl;
         let mut next = Some(key.id.clone());
         for _ in 0..LINKS {
@@ -385,7 +398,7 @@ impl Memory {
         tenant: &Arc<str>,
         ids: &[Arc<str>],
         now: &Millis,
-    ) -> Result<Vec<Option<Item>>, Error> {
+    ) -> Result<Vec<Option<Item>>, StoreError> {
         let find = |id: &Arc<str>| {
             let from = (tenant.clone(), id.clone(), Side::Output, Arc::from(""), 0);
             let same = self.ids.range(from..).take_while(|entry| entry.0 == *tenant && entry.1 == *id);
@@ -398,7 +411,7 @@ impl Memory {
         Ok(ids.iter().map(find).collect())
     }
 
-    pub(super) fn sweep(&mut self, now: &Millis) -> Result<u64, Error> {
+    pub(super) fn sweep(&mut self, now: &Millis) -> Result<u64, StoreError> {
         let keys = self.ended.iter().map(|(_, key)| key);
         let expired = keys.filter(|key| self.rows.get(*key).is_some_and(|row| !row.is_alive(*now)));
         let expired: Vec<Key> = expired.take(1_000).cloned().collect();
@@ -409,15 +422,15 @@ impl Memory {
         Ok(expired.len() as u64)
     }
 
-    pub(super) fn totals(&mut self) -> Result<Totals, Error> {
+    pub(super) fn totals(&mut self) -> Result<Totals, StoreError> {
         Ok(Totals { records: self.rows.len() as u64, bytes: self.bytes })
     }
 
-    pub(super) fn flush(&mut self) -> Result<(), Error> {
+    pub(super) fn flush(&mut self) -> Result<(), StoreError> {
         Ok(())
     }
 
-    pub(super) fn has_room(&mut self, bytes: &u64) -> Result<(), Error> {
+    pub(super) fn has_room(&mut self, bytes: &u64) -> Result<(), StoreError> {
         let running = self.running.iter().filter_map(|key| self.rows.get(key));
         let (records, weight) =
             running.fold((0, 0), |(records, weight), row| (records + 1, weight + row.record.bytes));
@@ -433,14 +446,14 @@ impl Memory {
         metadata: &Json,
         items: &[Item],
         now: &Millis,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let items = without_known(items, |_| false);
-        let record = Record::conversation(key, metadata, &items, &self.caps, *now);
+        let record = StoredResponse::conversation(key, metadata, &items, &self.caps, *now);
         let sides = [(Side::Conversation, placed(&items, 0))].into();
-        self.insert(Row { record, kind: Kind::Conversation, touched: *now, sides, events: Vec::new() })
+        self.insert(MemoryRow { record, kind: Kind::Conversation, touched: *now, sides, events: Vec::new() })
     }
 
-    pub(super) fn conversation(&mut self, key: &Key, now: &Millis) -> Result<Conversation, Error> {
+    pub(super) fn conversation(&mut self, key: &Key, now: &Millis) -> Result<Conversation, StoreError> {
         let record = &self.row(key, Kind::Conversation, *now)?.record;
         Ok(Conversation { key: key.clone(), created: record.created, metadata: record.response.clone() })
     }
@@ -451,8 +464,8 @@ impl Memory {
         key: &Key,
         bytes: u64,
         now: Millis,
-        change: impl FnOnce(&mut Row),
-    ) -> Result<(), Error> {
+        change: impl FnOnce(&mut MemoryRow),
+    ) -> Result<(), StoreError> {
         self.make_room(key, bytes, false)?;
         let expires = now.saturating_add(self.caps.ttl);
         self.change_items(key, |row| {
@@ -469,19 +482,19 @@ impl Memory {
         key: &Key,
         metadata: &Json,
         now: &Millis,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let record = &self.row(key, Kind::Conversation, *now)?.record;
         let bytes = record.bytes - record.response.len() as u64 + metadata.len() as u64;
         self.renew(key, bytes, *now, |row| row.record.response = metadata.clone())
     }
 
-    pub(super) fn delete_conversation(&mut self, key: &Key, now: &Millis) -> Result<(), Error> {
+    pub(super) fn delete_conversation(&mut self, key: &Key, now: &Millis) -> Result<(), StoreError> {
         self.row(key, Kind::Conversation, *now)?;
         self.remove_with_items(key);
         Ok(())
     }
 
-    pub(super) fn add_items(&mut self, key: &Key, items: &[Item], now: &Millis) -> Result<(), Error> {
+    pub(super) fn add_items(&mut self, key: &Key, items: &[Item], now: &Millis) -> Result<(), StoreError> {
         let row = self.row(key, Kind::Conversation, *now)?;
         let fresh = without_known(items, |id| row.items(Side::Conversation).any(|item| item.id == *id));
         let next = row.side(Side::Conversation).next_back().map_or(0, |(place, _)| place + 1);
@@ -499,28 +512,28 @@ impl Memory {
         key: &Key,
         items: &[Item],
         now: &Millis,
-        work: impl FnOnce(&mut Self) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        work: impl FnOnce(&mut Self) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let conversation = Key { tenant: key.tenant.clone(), id: conversation.clone() };
         let before = [&conversation, key].map(|key| self.rows.get(key).cloned());
         self.undo = Some(Vec::new());
         // The items come first, so that room for the response is not made by evicting the conversation.
         let done = self
             .add_items(&conversation, items, now)
-            .map_err(Error::of_conversation)
+            .map_err(StoreError::of_conversation)
             .and_then(|()| work(self))
             .and_then(|()| {
                 let there = self.row(&conversation, Kind::Conversation, *now);
-                there.map(drop).map_err(Error::of_conversation)
+                there.map(drop).map_err(StoreError::of_conversation)
             });
         let gone = self.undo.take().unwrap_or_default();
         if done.is_err() {
-            gone.into_iter().for_each(|row| self.put(row));
             for key in [&conversation, key] {
                 self.remove_with_items(key);
             }
-            for row in before.into_iter().flatten() {
-                // Both keys are equal if a response has the id of its conversation.
+            // The rows as they were before come first: one of them may have been changed and then evicted. Both are one
+            // if a response has the id of its conversation.
+            for row in before.into_iter().flatten().chain(gone) {
                 if !self.rows.contains_key(&row.record.key) {
                     self.put(row);
                 }
@@ -534,7 +547,7 @@ impl Memory {
         conversation: &Arc<str>,
         new: &NewResponse,
         now: &Millis,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let items = [&*new.input, &*new.output].concat();
         self.with_conversation(conversation, &new.key, &items, now, |this| this.create(new, now))
     }
@@ -544,9 +557,9 @@ impl Memory {
         conversation: &Arc<str>,
         key: &Key,
         term: &u64,
-        finish: &Finish,
+        finish: &FinalState,
         now: &Millis,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let row = self.owned(key, *term, *now)?;
         if row.record.state.is_terminal() {
             return self.finish(key, term, finish, now);
@@ -555,11 +568,16 @@ impl Memory {
         self.with_conversation(conversation, key, &items, now, |this| this.finish(key, term, finish, now))
     }
 
-    pub(super) fn transcript(&mut self, key: &Key, bytes: &u64, now: &Millis) -> Result<Vec<Item>, Error> {
+    pub(super) fn transcript(
+        &mut self,
+        key: &Key,
+        bytes: &u64,
+        now: &Millis,
+    ) -> Result<Vec<Item>, StoreError> {
         let row = self.row(key, Kind::Conversation, *now)?;
         let weight: u64 = row.items(Side::Conversation).map(|item| item.body.len() as u64).sum();
         if weight > *bytes {
-            return Err(Error::Full);
+            return Err(StoreError::Full);
         }
         Ok(row.items(Side::Conversation).cloned().collect())
     }
@@ -567,10 +585,10 @@ impl Memory {
     pub(super) fn conversation_items(
         &mut self,
         key: &Key,
-        ask: &PageRequest,
+        range: &PageRequest,
         now: &Millis,
-    ) -> Result<Page, Error> {
-        self.row(key, Kind::Conversation, *now)?.page(Side::Conversation, ask)
+    ) -> Result<Page, StoreError> {
+        self.row(key, Kind::Conversation, *now)?.page(Side::Conversation, range)
     }
 
     pub(super) fn conversation_item(
@@ -578,15 +596,15 @@ impl Memory {
         key: &Key,
         id: &Arc<str>,
         now: &Millis,
-    ) -> Result<Item, Error> {
+    ) -> Result<Item, StoreError> {
         let row = self.row(key, Kind::Conversation, *now)?;
-        row.items(Side::Conversation).find(|item| item.id == *id).cloned().ok_or(Error::NotFound)
+        row.items(Side::Conversation).find(|item| item.id == *id).cloned().ok_or(StoreError::NotFound)
     }
 
-    pub(super) fn delete_item(&mut self, key: &Key, id: &Arc<str>, now: &Millis) -> Result<(), Error> {
+    pub(super) fn delete_item(&mut self, key: &Key, id: &Arc<str>, now: &Millis) -> Result<(), StoreError> {
         let row = self.row(key, Kind::Conversation, *now)?;
         let found = row.side(Side::Conversation).find(|(_, item)| item.id == *id);
-        let (place, item) = found.ok_or(Error::NotFound)?;
+        let (place, item) = found.ok_or(StoreError::NotFound)?;
         let bytes = row.record.bytes - weight_of_items(std::slice::from_ref(item));
         self.renew(key, bytes, *now, |row| {
             row.sides.entry(Side::Conversation).or_default().remove(&place);
@@ -599,19 +617,13 @@ fn placed(items: &[Item], from: u64) -> BTreeMap<u64, Item> {
     (from..).zip(items.iter().cloned()).collect()
 }
 
-/// Returns the items whose ids are new, each once.
-pub(super) fn without_known(items: &[Item], known: impl Fn(&Arc<str>) -> bool) -> Vec<Item> {
-    let mut seen = BTreeSet::new();
-    items.iter().filter(|item| !known(&item.id) && seen.insert(&item.id)).cloned().collect()
-}
-
 /// Operations on counters.
 impl Memory {
-    pub(super) fn seal_key(&mut self, key: &Arc<str>) -> Result<Arc<str>, Error> {
+    pub(super) fn seal_key(&mut self, key: &Arc<str>) -> Result<Arc<str>, StoreError> {
         Ok(Arc::clone(self.seal_key.get_or_insert_with(|| Arc::clone(key))))
     }
 
-    pub(super) fn put_counts(&mut self, writer: &Arc<str>, counts: &[Count]) -> Result<(), Error> {
+    pub(super) fn put_counts(&mut self, writer: &Arc<str>, counts: &[Count]) -> Result<(), StoreError> {
         for Count { counter, ends, amount } in counts {
             let row = self.counters.entry((counter.clone(), Arc::clone(writer))).or_insert((*ends, 0));
             row.1 = row.1.max(*amount);
@@ -624,7 +636,7 @@ impl Memory {
         names: &[Arc<str>],
         besides: &Arc<str>,
         now: &Millis,
-    ) -> Result<Vec<Count>, Error> {
+    ) -> Result<Vec<Count>, StoreError> {
         let mut found: Vec<Count> = Vec::new();
         for name in names {
             let first = Counter { name: Arc::clone(name), kind: 0, begins: 0 };

@@ -1,6 +1,6 @@
 //! PostgreSQL backend: the store that several replicas share.
 //!
-//! Takes: operations, each of which has a connection of its own while it lasts. Remembers: a few connections, which
+//! Takes: operations, each of which has its own connection while it lasts. Remembers: a few connections, which
 //! are made again when they break. Without a connection, every operation fails at once. Never: makes more than one
 //! connection a second while they break, waits for a lock beyond the deadline, changes a table under a lock that
 //! others would notice.
@@ -12,13 +12,13 @@ mod connect;
 mod pool;
 mod tls;
 
-use super::record::{Caps, Error, Millis, Totals};
-use super::sql::{self, Row, Sql, SqlValue};
+use super::record::{Millis, StoreCaps, StoreError, Totals};
+use super::sql::{self, Sql, SqlRow, SqlValue};
 use bytes::BytesMut;
-use connect::Server;
+use connect::PostgresServer;
 pub(super) use connect::is_url;
 use futures::{TryStreamExt, future};
-use pool::{Held, Pool, PooledConnection};
+use pool::{HeldConnection, PooledConnection, SessionPool};
 use std::pin::pin;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_postgres::Client;
@@ -30,47 +30,55 @@ const AHEAD: usize = 16;
 
 /// Connection pool, with the lock for operations that count.
 pub(super) struct Postgres {
-    pool: Pool,
-    caps: Caps,
+    pool: SessionPool,
+    caps: StoreCaps,
     /// Lock for operations that write while totals are counted: each must see what the previous one has done.
     counting: Mutex<()>,
 }
 
 impl Postgres {
-    pub(super) async fn open(url: &str, caps: Caps) -> Result<Self, Error> {
-        Ok(Self { pool: Pool::open(Server::of(url)?).await?, caps, counting: Mutex::default() })
+    pub(super) async fn open(url: &str, caps: StoreCaps) -> Result<Self, StoreError> {
+        Ok(Self {
+            pool: SessionPool::open(PostgresServer::of(url, &caps)?).await?,
+            caps,
+            counting: Mutex::default(),
+        })
     }
 
     /// Starts an operation on a connection from the pool. `for_leases`: it renews leases, and adds nothing to what is
     /// counted.
-    pub(super) async fn session(&self, writes: bool, for_leases: bool) -> Result<Session<'_>, Error> {
+    pub(super) async fn session(
+        &self,
+        writes: bool,
+        for_leases: bool,
+    ) -> Result<PostgresSession<'_>, StoreError> {
         let alone = match writes && !for_leases && self.caps.counts() {
             true => Some(self.counting.lock().await),
             false => None,
         };
         let held = self.pool.take(for_leases).await?;
-        Ok(Session { held, caps: &self.caps, writes, waiting: Vec::new(), _alone: alone })
+        Ok(PostgresSession { held, caps: &self.caps, writes, waiting: Vec::new(), _alone: alone })
     }
 
-    pub(super) async fn clock(&self) -> Result<Millis, Error> {
+    pub(super) async fn clock(&self) -> Result<Millis, StoreError> {
         let sql = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
         let mut held = self.pool.take(true).await?;
         let row = held.connection()?.client.query_typed_one(sql, &[]).await.map_err(from_postgres)?;
         let now: i64 = row.try_get(0).map_err(from_postgres)?;
-        u64::try_from(now).map_err(Error::unavailable)
+        u64::try_from(now).map_err(StoreError::unavailable)
     }
 }
 
 /// Converts an error, without the details in which the server repeats values.
-fn from_postgres(error: tokio_postgres::Error) -> Error {
+fn from_postgres(error: tokio_postgres::Error) -> StoreError {
     let Some(said) = error.as_db_error() else {
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-        return Error::unavailable(format_args!("{error}{}", cause.unwrap_or_default()));
+        return StoreError::unavailable(format_args!("{error}{}", cause.unwrap_or_default()));
     };
     match *said.code() {
-        SqlState::DISK_FULL => Error::Full,
-        SqlState::QUERY_CANCELED => Error::Slow,
-        _ => Error::unavailable(format_args!("{} ({})", said.message(), said.code().code())),
+        SqlState::DISK_FULL => StoreError::Full,
+        SqlState::QUERY_CANCELED => StoreError::Slow,
+        _ => StoreError::unavailable(format_args!("{} ({})", said.message(), said.code().code())),
     }
 }
 
@@ -82,18 +90,18 @@ struct Later {
 
 /// Operation that is under way. One that writes is a transaction. One that only reads is not, since at this
 /// isolation level each statement has its own snapshot anyway. Rolled back if dropped before its end.
-pub(super) struct Session<'a> {
-    held: Held,
-    caps: &'a Caps,
+pub(super) struct PostgresSession<'a> {
+    held: HeldConnection,
+    caps: &'a StoreCaps,
     writes: bool,
     /// Statements that are sent together with the next one whose result matters.
     waiting: Vec<Later>,
     _alone: Option<MutexGuard<'a, ()>>,
 }
 
-impl Session<'_> {
+impl PostgresSession<'_> {
     /// Ends the operation. Its writes are committed if this returns the result, and rolled back otherwise.
-    pub(super) async fn end<T>(mut self, answer: Result<T, Error>) -> Result<T, Error> {
+    pub(super) async fn end<T>(mut self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
         match answer {
             Ok(answer) if self.held.open || !self.waiting.is_empty() => self.send(None).await.map(|_| answer),
             Err(error) if self.held.open => {
@@ -107,7 +115,7 @@ impl Session<'_> {
 
     /// Sends the waiting statements and then `last`, or the commit, without waiting in between. Returns the result
     /// of `last` if no statement before it has failed.
-    async fn send(&mut self, last: Option<(&str, &[SqlValue])>) -> Result<Answer, Error> {
+    async fn send(&mut self, last: Option<(&str, &[SqlValue])>) -> Result<Answer, StoreError> {
         let (begins, ends) = (self.writes && !self.held.open, last.is_none());
         let waiting = std::mem::take(&mut self.waiting);
         let all = waiting.iter().map(|later| (&*later.sql, &*later.values)).chain(last);
@@ -134,7 +142,7 @@ impl Session<'_> {
     }
 }
 
-async fn batch(client: &Client, sql: &str) -> Result<(), Error> {
+async fn batch(client: &Client, sql: &str) -> Result<(), StoreError> {
     client.batch_execute(sql).await.map_err(from_postgres)
 }
 
@@ -142,7 +150,7 @@ async fn batch(client: &Client, sql: &str) -> Result<(), Error> {
 type Answer = (Vec<tokio_postgres::Row>, u64);
 
 /// Runs one statement.
-async fn run(connection: &PooledConnection, sql: &str, values: &[SqlValue]) -> Result<Answer, Error> {
+async fn run(connection: &PooledConnection, sql: &str, values: &[SqlValue]) -> Result<Answer, StoreError> {
     let stream = match connection.prepared(sql) {
         Some(statement) => connection.client.query_raw(statement, values).await,
         None => {
@@ -181,26 +189,26 @@ impl ToSql for SqlValue {
     to_sql_checked!();
 }
 
-impl Sql for Session<'_> {
+impl Sql for PostgresSession<'_> {
     const LOCK: &'static str = " FOR UPDATE";
     const LOCK_FREE: &'static str = " FOR UPDATE SKIP LOCKED";
 
-    fn caps(&self) -> &Caps {
+    fn caps(&self) -> &StoreCaps {
         self.caps
     }
 
-    async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<Row>, Error> {
+    async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<SqlRow>, StoreError> {
         let (rows, _) = self.send(Some((sql, values))).await?;
         rows.iter()
-            .map(|row| (0..row.len()).map(|at| from_column(row, at)).collect::<Result<_, _>>().map(Row))
+            .map(|row| (0..row.len()).map(|at| from_column(row, at)).collect::<Result<_, _>>().map(SqlRow))
             .collect()
     }
 
-    async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, Error> {
+    async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, StoreError> {
         self.send(Some((sql, values))).await.map(|(_, count)| count)
     }
 
-    async fn later(&mut self, sql: &str, values: &[SqlValue]) -> Result<(), Error> {
+    async fn later(&mut self, sql: &str, values: &[SqlValue]) -> Result<(), StoreError> {
         if self.waiting.len() == AHEAD {
             return self.send(Some((sql, values))).await.map(|_| ());
         }
@@ -209,18 +217,18 @@ impl Sql for Session<'_> {
     }
 
     /// Counts the records, since other replicas write, too. Called only if a limit requires it.
-    async fn totals(&mut self) -> Result<Totals, Error> {
+    async fn totals(&mut self) -> Result<Totals, StoreError> {
         sql::count(self, "").await
     }
 
     fn add_to_totals(&mut self, _: i64, _: i64) {}
 
-    async fn recount(&mut self) -> Result<(), Error> {
+    async fn recount(&mut self) -> Result<(), StoreError> {
         Ok(())
     }
 }
 
-fn from_column(row: &tokio_postgres::Row, at: usize) -> Result<SqlValue, Error> {
+fn from_column(row: &tokio_postgres::Row, at: usize) -> Result<SqlValue, StoreError> {
     let is_number = row.columns().get(at).is_some_and(|column| *column.type_() == Type::INT8);
     if is_number {
         let number: Option<i64> = row.try_get(at).map_err(from_postgres)?;

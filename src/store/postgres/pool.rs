@@ -7,8 +7,8 @@
 //!
 //! A single task drives all connections. Without a connection, every operation fails at once.
 
-use super::connect::{Server, ready};
-use super::{Error, from_postgres};
+use super::connect::PostgresServer;
+use super::{StoreError, from_postgres};
 use futures::future::try_join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::HashMap;
@@ -38,14 +38,14 @@ pub(super) struct PooledConnection {
 
 impl PooledConnection {
     /// Prepares those of these statements that are new, so that the server need not parse and plan them again.
-    pub(super) async fn prepare(&mut self, statements: &[(&str, Vec<Type>)]) -> Result<(), Error> {
+    pub(super) async fn prepare(&mut self, statements: &[(&str, Vec<Type>)]) -> Result<(), StoreError> {
         let room = PREPARED.saturating_sub(self.prepared.len());
         let unknown = statements.iter().filter(|(sql, _)| !self.prepared.contains_key(*sql)).take(room);
-        let asked = unknown.map(|(sql, types)| {
+        let prepares = unknown.map(|(sql, types)| {
             let prepared = self.client.prepare_typed(sql, types);
             async move { Ok(((*sql).to_owned(), prepared.await?)) }
         });
-        let prepared = try_join_all(asked).await.map_err(from_postgres)?;
+        let prepared = try_join_all(prepares).await.map_err(from_postgres)?;
         self.prepared.extend(prepared);
         Ok(())
     }
@@ -57,15 +57,15 @@ impl PooledConnection {
 
 /// State of the pool.
 #[derive(Clone)]
-enum ConnectionState {
+enum SlotState {
     Connecting,
     Up,
-    Down(Error),
+    Down(StoreError),
 }
 
 /// Pool of connections, with the task that drives them.
-pub(super) struct Pool {
-    link: watch::Receiver<ConnectionState>,
+pub(super) struct SessionPool {
+    link: watch::Receiver<SlotState>,
     idle: Mutex<mpsc::Receiver<PooledConnection>>,
     for_requests: Arc<Semaphore>,
     ends: Channels,
@@ -77,22 +77,22 @@ pub(super) struct Pool {
 struct Channels {
     idle: mpsc::Sender<PooledConnection>,
     to_roll_back: mpsc::Sender<PooledConnection>,
-    wanted: Arc<Notify>,
+    demand: Arc<Notify>,
 }
 
-impl Drop for Pool {
+impl Drop for SessionPool {
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
-impl Pool {
+impl SessionPool {
     /// Connects once. Fails with what is wrong with the server or its tables.
-    pub(super) async fn open(server: Server) -> Result<Self, Error> {
-        let (publish, mut link) = watch::channel(ConnectionState::Connecting);
+    pub(super) async fn open(server: PostgresServer) -> Result<Self, StoreError> {
+        let (publish, mut link) = watch::channel(SlotState::Connecting);
         let (idle, resting) = mpsc::channel(MOST);
         let (left, abandoned) = mpsc::channel(MOST);
-        let ends = Channels { idle, to_roll_back: left, wanted: Arc::default() };
+        let ends = Channels { idle, to_roll_back: left, demand: Arc::default() };
         let driver = Driver { server, publish, ends: ends.clone(), up: 0, rested: Instant::now() };
         #[expect(
             clippy::disallowed_methods,
@@ -101,17 +101,16 @@ impl Pool {
         let driver = tokio::spawn(driver.run(abandoned));
         let for_requests = Arc::new(Semaphore::new(FOR_REQUESTS));
         let pool = Self { link: link.clone(), idle: Mutex::new(resting), for_requests, ends, driver };
-        let first =
-            link.wait_for(|link| !matches!(link, ConnectionState::Connecting)).await.map_err(|_| gone())?;
+        let first = link.wait_for(|link| !matches!(link, SlotState::Connecting)).await.map_err(|_| gone())?;
         match &*first {
-            ConnectionState::Down(error) => Err(error.clone()),
+            SlotState::Down(error) => Err(error.clone()),
             _ => Ok(pool),
         }
     }
 
     /// Takes a connection for exclusive use. Waits for one if all are in use; fails at once if there is none.
     /// `for_leases`: it keeps what runs alive, and does not wait for requests.
-    pub(super) async fn take(&self, for_leases: bool) -> Result<Held, Error> {
+    pub(super) async fn take(&self, for_leases: bool) -> Result<HeldConnection, StoreError> {
         let permit = match for_leases {
             true => None,
             false => Some(Arc::clone(&self.for_requests).acquire_owned().await.map_err(|_| gone())?),
@@ -122,10 +121,10 @@ impl Pool {
             let connection = match idle.try_recv() {
                 Ok(connection) => connection,
                 Err(_) => {
-                    if let ConnectionState::Down(error) = &*link.borrow_and_update() {
+                    if let SlotState::Down(error) = &*link.borrow_and_update() {
                         return Err(error.clone());
                     }
-                    self.ends.wanted.notify_one();
+                    self.ends.demand.notify_one();
                     tokio::select! {
                         connection = idle.recv() => connection.ok_or_else(gone)?,
                         changed = link.changed() => {
@@ -137,18 +136,23 @@ impl Pool {
             };
             if !connection.client.is_closed() {
                 let ends = self.ends.clone();
-                return Ok(Held { connection: Some(connection), ends, open: false, _permit: permit });
+                return Ok(HeldConnection {
+                    connection: Some(connection),
+                    ends,
+                    open: false,
+                    _permit: permit,
+                });
             }
         }
     }
 }
 
-fn gone() -> Error {
-    Error::unavailable("the task of its connections has ended")
+fn gone() -> StoreError {
+    StoreError::unavailable("the task of its connections has ended")
 }
 
 /// Connection in use by one operation; returns to the pool when dropped.
-pub(super) struct Held {
+pub(super) struct HeldConnection {
     connection: Option<PooledConnection>,
     ends: Channels,
     /// True while a transaction is open.
@@ -156,13 +160,13 @@ pub(super) struct Held {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Held {
-    pub(super) fn connection(&mut self) -> Result<&mut PooledConnection, Error> {
+impl HeldConnection {
+    pub(super) fn connection(&mut self) -> Result<&mut PooledConnection, StoreError> {
         self.connection.as_mut().ok_or_else(gone)
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldConnection {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
         // The channels have room for all connections.
@@ -175,16 +179,16 @@ impl Drop for Held {
 }
 
 /// End of a connection.
-struct Ended {
+struct EndedConnection {
     /// True if the connection was usable before.
     was_up: bool,
-    why: Error,
+    why: StoreError,
 }
 
 /// Task that drives the connections and makes new ones.
 struct Driver {
-    server: Server,
-    publish: watch::Sender<ConnectionState>,
+    server: PostgresServer,
+    publish: watch::Sender<SlotState>,
     ends: Channels,
     /// Number of usable connections.
     up: usize,
@@ -192,7 +196,7 @@ struct Driver {
     rested: Instant,
 }
 
-type ConnectionFuture = Pin<Box<dyn Future<Output = Ended> + Send>>;
+type ConnectionFuture = Pin<Box<dyn Future<Output = EndedConnection> + Send>>;
 
 impl Driver {
     async fn run(mut self, mut abandoned: mpsc::Receiver<PooledConnection>) {
@@ -225,21 +229,21 @@ impl Driver {
     /// Waits until another connection is needed and may be made.
     async fn wait(&self) {
         if self.up > 0 {
-            self.ends.wanted.notified().await;
+            self.ends.demand.notified().await;
         }
         tokio::time::sleep_until(self.rested).await;
     }
 
     fn begun(&mut self, connection: PooledConnection) {
         self.up += 1;
-        self.publish.send_replace(ConnectionState::Up);
+        self.publish.send_replace(SlotState::Up);
         let _ = self.ends.idle.try_send(connection);
     }
 
-    fn ended(&mut self, Ended { was_up, why }: Ended) {
+    fn ended(&mut self, EndedConnection { was_up, why }: EndedConnection) {
         self.up -= usize::from(was_up);
         if self.up == 0 {
-            self.publish.send_replace(ConnectionState::Down(why));
+            self.publish.send_replace(SlotState::Down(why));
         }
         let mut random = [0; 2];
         // Without random numbers all replicas reconnect together, which a database survives.
@@ -254,21 +258,21 @@ impl Driver {
         Box::pin(async move {
             let (client, connection) = match server.connect().await {
                 Ok(pair) => pair,
-                Err(why) => return Ended { was_up: false, why },
+                Err(why) => return EndedConnection { was_up: false, why },
             };
             let set_up = async {
                 let mut client = client;
-                ready(&mut client).await?;
+                server.prepare(&mut client).await?;
                 let _ = began.try_send(PooledConnection { client, prepared: HashMap::new() });
                 Ok(())
             };
             let (set_up, ended) = tokio::join!(set_up, connection);
             let why = match (&set_up, ended) {
-                (Err(error), _) => Error::clone(error),
-                (Ok(()), Ok(())) => Error::unavailable("the connection was closed"),
+                (Err(error), _) => StoreError::clone(error),
+                (Ok(()), Ok(())) => StoreError::unavailable("the connection was closed"),
                 (Ok(()), Err(error)) => from_postgres(error),
             };
-            Ended { was_up: set_up.is_ok(), why }
+            EndedConnection { was_up: set_up.is_ok(), why }
         })
     }
 }

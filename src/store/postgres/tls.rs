@@ -1,6 +1,6 @@
 //! TLS to PostgreSQL, as `sslmode` and `sslrootcert` of the URL demand; their values mean the same as in libpq.
 
-use super::super::record::Error;
+use super::super::record::StoreError;
 use crate::tls::{self, Strictness, Verifier};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -26,35 +26,37 @@ pub(super) struct TlsSettings {
 
 impl TlsSettings {
     /// Reads the TLS settings of a URL, and returns them with the rest of the URL.
-    pub(super) fn of(url: &str) -> Result<(Self, String), Error> {
+    pub(super) fn of(url: &str) -> Result<(Self, String), StoreError> {
         let (start, query) = url.split_once('?').unwrap_or((url, ""));
-        let mut asked = Self { mode: SslMode::Prefer, check: Strictness::Nothing, authorities: None };
+        let mut settings = Self { mode: SslMode::Prefer, check: Strictness::Nothing, authorities: None };
         let mut rest = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             // A path may contain a plus sign, which means a space only in forms.
             let plain = pair.replace('+', "%2B");
             match form_urlencoded::parse(plain.as_bytes()).next() {
-                Some((key, value)) if key == "sslmode" => (asked.mode, asked.check) = mode(&value)?,
-                Some((key, value)) if key == "sslrootcert" => asked.authorities = Some((*value).into()),
+                Some((key, value)) if key == "sslmode" => (settings.mode, settings.check) = mode(&value)?,
+                Some((key, value)) if key == "sslrootcert" => settings.authorities = Some((*value).into()),
                 _ => rest.push(pair),
             }
         }
         // Same as in libpq: naming an authority implies that it is checked.
-        if asked.mode == SslMode::Require && asked.check == Strictness::Nothing && asked.authorities.is_some()
+        if settings.mode == SslMode::Require
+            && settings.check == Strictness::Nothing
+            && settings.authorities.is_some()
         {
-            asked.check = Strictness::Signed;
+            settings.check = Strictness::Signed;
         }
         let rest = rest.join("&");
-        Ok((asked, if rest.is_empty() { start.to_owned() } else { format!("{start}?{rest}") }))
+        Ok((settings, if rest.is_empty() { start.to_owned() } else { format!("{start}?{rest}") }))
     }
 
     /// Returns the connector for these settings. Fails if the authorities cannot be read.
-    pub(super) fn connector(&self) -> Result<Tls, Error> {
+    pub(super) fn connector(&self) -> Result<Tls, StoreError> {
         let provider = tls::provider();
         let verifier = self.verifier(&provider)?;
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(Error::unavailable)?
+            .map_err(StoreError::unavailable)?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
@@ -62,25 +64,25 @@ impl TlsSettings {
         Ok(Tls { connector: Arc::new(config).into(), check: self.check })
     }
 
-    fn verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Verifier, Error> {
+    fn verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Verifier, StoreError> {
         if self.check == Strictness::Nothing {
             return Ok(Verifier::unverified(provider));
         }
         let path = self.authorities.as_deref().filter(|path| *path != Path::new("system"));
         let name = path.unwrap_or_else(|| Path::new("system")).display();
-        let wrong = |why| Error::unavailable(format_args!("sslrootcert {name}: {why}"));
-        Verifier::of(tls::roots(path).map_err(wrong)?, self.check, provider).map_err(Error::unavailable)
+        let wrong = |why| StoreError::unavailable(format_args!("sslrootcert {name}: {why}"));
+        Verifier::of(tls::roots(path).map_err(wrong)?, self.check, provider).map_err(StoreError::unavailable)
     }
 }
 
-fn mode(word: &str) -> Result<(SslMode, Strictness), Error> {
+fn mode(word: &str) -> Result<(SslMode, Strictness), StoreError> {
     match word {
         "disable" => Ok((SslMode::Disable, Strictness::Nothing)),
         "prefer" => Ok((SslMode::Prefer, Strictness::Nothing)),
         "require" => Ok((SslMode::Require, Strictness::Nothing)),
         "verify-ca" => Ok((SslMode::Require, Strictness::Signed)),
         "verify-full" => Ok((SslMode::Require, Strictness::Host)),
-        _ => Err(Error::unavailable("sslmode is disable, prefer, require, verify-ca or verify-full")),
+        _ => Err(StoreError::unavailable("sslmode is disable, prefer, require, verify-ca or verify-full")),
     }
 }
 
@@ -92,7 +94,7 @@ pub(super) struct Tls {
 }
 
 impl MakeTlsConnect<Socket> for Tls {
-    type Stream = Stream;
+    type Stream = PostgresStream;
     type TlsConnect = Handshake;
     type Error = io::Error;
 
@@ -115,26 +117,26 @@ pub(super) struct Handshake {
 }
 
 impl TlsConnect<Socket> for Handshake {
-    type Stream = Stream;
+    type Stream = PostgresStream;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<PostgresStream>> + Send>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
         let handshake = self.connector.connect(self.name, socket);
-        Box::pin(async move { handshake.await.map(Stream) })
+        Box::pin(async move { handshake.await.map(PostgresStream) })
     }
 }
 
 /// TLS connection.
-pub(super) struct Stream(client::TlsStream<Socket>);
+pub(super) struct PostgresStream(client::TlsStream<Socket>);
 
-impl TlsStream for Stream {
+impl TlsStream for PostgresStream {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for PostgresStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -144,7 +146,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for PostgresStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -190,11 +192,11 @@ mod tests {
                 Strictness::Nothing,
             ),
         ] {
-            let (asked, left) = TlsSettings::of(url).unwrap();
-            assert_eq!((left.as_str(), asked.mode, asked.check), (rest, mode, check), "{url}");
+            let (settings, left) = TlsSettings::of(url).unwrap();
+            assert_eq!((left.as_str(), settings.mode, settings.check), (rest, mode, check), "{url}");
         }
-        let (asked, _) = TlsSettings::of("postgres://h/d?sslrootcert=%2Fa+b%20c").unwrap();
-        assert_eq!(asked.authorities.as_deref(), Some(Path::new("/a+b c")));
+        let (settings, _) = TlsSettings::of("postgres://h/d?sslrootcert=%2Fa+b%20c").unwrap();
+        assert_eq!(settings.authorities.as_deref(), Some(Path::new("/a+b c")));
         assert!(TlsSettings::of("postgres://h/d?sslmode=on").is_err());
     }
 }

@@ -1,21 +1,21 @@
 //! Operations on batches.
 
 use super::files::{after, append_results, complete};
-use super::{Row, Sql, SqlValue};
+use super::{Sql, SqlRow, SqlValue};
 use crate::store::batches::{
     Batch, BatchStatus, BatchStep, FileLimits, FilePurpose, ListRequest, NewBatch, OwnedBatch,
 };
-use crate::store::record::{Error, Key, Millis};
+use crate::store::record::{Key, Millis, StoreError};
 use std::sync::Arc;
 
 const BATCH: &str = "tenant, id, status, created, expires, cancel, owner, term, version, caller, input_file, \
     output_file, error_file, line_cursor, ahead, facts";
 
-impl Row {
+impl SqlRow {
     /// Reads the columns of [`BATCH`].
-    fn batch(&self) -> Result<Batch, Error> {
+    fn batch(&self) -> Result<Batch, StoreError> {
         let number = self.int(2)?;
-        let unknown = || Error::unavailable(format_args!("unknown status {number}"));
+        let unknown = || StoreError::unavailable(format_args!("unknown status {number}"));
         Ok(Batch {
             key: Key { tenant: self.text(0)?, id: self.text(1)? },
             status: BatchStatus::of(number).ok_or_else(unknown)?,
@@ -41,19 +41,19 @@ pub(in crate::store) async fn create_batch<S: Sql>(
     new: &NewBatch,
     most: &u64,
     now: &Millis,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let tenant = &new.key.tenant;
     // The file is kept for as long as the batch may need it.
     let sql = "UPDATE samewire_files SET expires = CASE WHEN expires < $1 THEN $1 ELSE expires END \
                WHERE tenant = $2 AND id = $3 AND state = 1 AND purpose = 0 AND expires > $4";
     let until = new.expires.saturating_add(new.expires.saturating_sub(*now));
     if s.execute(sql, &[until.into(), tenant.into(), (&new.input).into(), now.into()]).await? == 0 {
-        return Err(Error::NotFound);
+        return Err(StoreError::NotFound);
     }
     let sql = "SELECT COUNT(*) FROM samewire_batches WHERE tenant = $1 AND status < 3";
     let rows = s.query(sql, &[tenant.into()]).await?;
     if rows.first().map_or(Ok(0), |row| row.count(0))? >= *most {
-        return Err(Error::TooMany);
+        return Err(StoreError::TooMany);
     }
     let sql = format!(
         "INSERT INTO samewire_batches ({BATCH}, lease, gone) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, \
@@ -80,54 +80,54 @@ pub(in crate::store) async fn create_batch<S: Sql>(
         0_u64.into(),
         Millis::MAX.into(),
     ];
-    if s.execute(&sql, &values).await? == 0 { Err(Error::Conflict) } else { Ok(()) }
+    if s.execute(&sql, &values).await? == 0 { Err(StoreError::Conflict) } else { Ok(()) }
 }
 
-pub(in crate::store) async fn delete_batch<S: Sql>(s: &mut S, key: &Key) -> Result<(), Error> {
+pub(in crate::store) async fn delete_batch<S: Sql>(s: &mut S, key: &Key) -> Result<(), StoreError> {
     let sql = "DELETE FROM samewire_batches WHERE tenant = $1 AND id = $2 RETURNING output_file, error_file";
     let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
-    let row = rows.first().ok_or(Error::NotFound)?;
+    let row = rows.first().ok_or(StoreError::NotFound)?;
     let sql = "UPDATE samewire_files SET state = 2, expires = 0 WHERE tenant = $1 AND id IN ($2, $3)";
     let (output, errors) = (row.text(0)?, row.text(1)?);
     s.later(sql, &[(&key.tenant).into(), (&output).into(), (&errors).into()]).await
 }
 
 /// Reads a batch. `lock`: the suffix that locks its row, or nothing.
-async fn read_batch<S: Sql>(s: &mut S, key: &Key, now: Millis, lock: &str) -> Result<Batch, Error> {
+async fn read_batch<S: Sql>(s: &mut S, key: &Key, now: Millis, lock: &str) -> Result<Batch, StoreError> {
     let sql =
         format!("SELECT {BATCH} FROM samewire_batches WHERE tenant = $1 AND id = $2 AND gone > $3{lock}");
     let rows = s.query(&sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await?;
-    rows.first().ok_or(Error::NotFound)?.batch()
+    rows.first().ok_or(StoreError::NotFound)?.batch()
 }
 
-pub(in crate::store) async fn batch<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<Batch, Error> {
+pub(in crate::store) async fn batch<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<Batch, StoreError> {
     read_batch(s, key, *now, "").await
 }
 
 pub(in crate::store) async fn batches<S: Sql>(
     s: &mut S,
     tenant: &Arc<str>,
-    ask: &ListRequest,
+    range: &ListRequest,
     now: &Millis,
-) -> Result<Vec<Batch>, Error> {
-    let (condition, more) = after(s, "samewire_batches", tenant, ask, 2).await?;
+) -> Result<Vec<Batch>, StoreError> {
+    let (condition, more) = after(s, "samewire_batches", tenant, range, 2).await?;
     let mut values: Vec<SqlValue> = vec![tenant.into(), now.into()];
     values.extend(more);
-    values.push((ask.limit as u64).into());
-    let order = if ask.descending { "DESC" } else { "ASC" };
+    values.push((range.limit as u64).into());
+    let order = if range.descending { "DESC" } else { "ASC" };
     let sql = format!(
         "SELECT {BATCH} FROM samewire_batches WHERE tenant = $1 AND gone > $2{condition} \
          ORDER BY created {order}, id {order} LIMIT ${}",
         values.len()
     );
-    s.query(&sql, &values).await?.iter().map(Row::batch).collect()
+    s.query(&sql, &values).await?.iter().map(SqlRow::batch).collect()
 }
 
 pub(in crate::store) async fn cancel_batch<S: Sql>(
     s: &mut S,
     key: &Key,
     now: &Millis,
-) -> Result<Batch, Error> {
+) -> Result<Batch, StoreError> {
     let found = read_batch(s, key, *now, S::LOCK).await?;
     if found.status.is_terminal() || found.cancel > 0 {
         return Ok(found);
@@ -143,7 +143,7 @@ pub(in crate::store) async fn claim_batches<S: Sql>(
     owner: &Arc<str>,
     limit: &usize,
     now: &Millis,
-) -> Result<Vec<Batch>, Error> {
+) -> Result<Vec<Batch>, StoreError> {
     let sql = format!(
         "WITH free AS (SELECT tenant, id FROM samewire_batches WHERE status < 3 AND lease <= $1 \
          ORDER BY created, tenant, id LIMIT $2{}) UPDATE samewire_batches SET owner = $3, term = term + 1, lease = $4 \
@@ -152,14 +152,14 @@ pub(in crate::store) async fn claim_batches<S: Sql>(
     );
     let lease = now.saturating_add(s.caps().lease);
     let values = [now.into(), (*limit as u64).into(), owner.into(), lease.into()];
-    s.query(&sql, &values).await?.iter().map(Row::batch).collect()
+    s.query(&sql, &values).await?.iter().map(SqlRow::batch).collect()
 }
 
 pub(in crate::store) async fn renew_batches<S: Sql>(
     s: &mut S,
     owner: &Arc<str>,
     now: &Millis,
-) -> Result<Vec<OwnedBatch>, Error> {
+) -> Result<Vec<OwnedBatch>, StoreError> {
     // A batch that somebody is writing to does not hold up the others; each of its owner's writes renews its lease.
     let sql = format!(
         "WITH own AS (SELECT tenant, id FROM samewire_batches WHERE status < 3 AND owner = $1{}) \
@@ -169,14 +169,18 @@ pub(in crate::store) async fn renew_batches<S: Sql>(
     s.later(&sql, &[owner.into(), now.saturating_add(s.caps().lease).into()]).await?;
     let sql = "SELECT tenant, id, term, cancel FROM samewire_batches WHERE status < 3 AND owner = $1";
     let rows = s.query(sql, &[owner.into()]).await?;
-    let owned = |row: &Row| {
+    let owned = |row: &SqlRow| {
         let key = Key { tenant: row.text(0)?, id: row.text(1)? };
         Ok(OwnedBatch { key, term: row.count(2)?, cancel: row.int(3)? != 0 })
     };
     rows.iter().map(owned).collect()
 }
 
-pub(in crate::store) async fn release_batch<S: Sql>(s: &mut S, key: &Key, term: &u64) -> Result<(), Error> {
+pub(in crate::store) async fn release_batch<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    term: &u64,
+) -> Result<(), StoreError> {
     let sql = "UPDATE samewire_batches SET lease = 0, owner = '' \
                WHERE tenant = $1 AND id = $2 AND term = $3 AND status < 3";
     s.later(sql, &[(&key.tenant).into(), (&key.id).into(), term.into()]).await
@@ -189,7 +193,7 @@ pub(in crate::store) async fn advance_batch<S: Sql>(
     step: &BatchStep,
     limits: &FileLimits,
     now: &Millis,
-) -> Result<BatchStatus, Error> {
+) -> Result<BatchStatus, StoreError> {
     let found = read_batch(s, key, *now, S::LOCK).await?;
     if !step.follows(&found, *term)? {
         return Ok(found.status);

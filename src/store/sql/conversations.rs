@@ -5,10 +5,9 @@ use super::{
     Sql, WeightChange, create, finish, head, insert_items, insert_record, make_room, owned, page, record,
     remove, state,
 };
-use crate::store::memory::without_known;
 use crate::store::record::{
-    Conversation, Error, Finish, Item, Json, Key, Kind, Millis, NewResponse, Page, PageRequest, Record, Side,
-    weight_of_items,
+    Conversation, FinalState, Item, Json, Key, Kind, Millis, NewResponse, Page, PageRequest, Side,
+    StoreError, StoredResponse, weight_of_items, without_known,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,9 +18,9 @@ pub(in crate::store) async fn create_conversation<S: Sql>(
     metadata: &Json,
     items: &[Item],
     now: &Millis,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let items = without_known(items, |_| false);
-    let record = Record::conversation(key, metadata, &items, s.caps(), *now);
+    let record = StoredResponse::conversation(key, metadata, &items, s.caps(), *now);
     insert_record(s, &record, Kind::Conversation).await?;
     insert_items(s, key, Side::Conversation, 0, &items).await?;
     make_room(s, key, WeightChange { before: 0, after: record.bytes, closing: false }).await
@@ -31,13 +30,13 @@ pub(in crate::store) async fn conversation<S: Sql>(
     s: &mut S,
     key: &Key,
     now: &Millis,
-) -> Result<Conversation, Error> {
+) -> Result<Conversation, StoreError> {
     let record = record(s, key, Kind::Conversation, *now).await?;
     Ok(Conversation { key: record.key, created: record.created, metadata: record.response })
 }
 
 /// Updates the weight and the age of a conversation after a change.
-async fn renew<S: Sql>(s: &mut S, key: &Key, change: WeightChange, now: Millis) -> Result<(), Error> {
+async fn renew<S: Sql>(s: &mut S, key: &Key, change: WeightChange, now: Millis) -> Result<(), StoreError> {
     let sql =
         "UPDATE samewire_records SET bytes = $1, touched = $2, expires = $3 WHERE tenant = $4 AND id = $5";
     let values = [
@@ -56,7 +55,7 @@ pub(in crate::store) async fn update_conversation<S: Sql>(
     key: &Key,
     metadata: &Json,
     now: &Millis,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let head = head(s, key, Kind::Conversation, *now).await?;
     let sql = "UPDATE samewire_records SET response = $1 WHERE tenant = $2 AND id = $3";
     s.later(sql, &[metadata.into(), (&key.tenant).into(), (&key.id).into()]).await?;
@@ -68,7 +67,7 @@ pub(in crate::store) async fn delete_conversation<S: Sql>(
     s: &mut S,
     key: &Key,
     now: &Millis,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     remove(s, key, Kind::Conversation, *now).await
 }
 
@@ -77,7 +76,7 @@ pub(in crate::store) async fn add_items<S: Sql>(
     key: &Key,
     items: &[Item],
     now: &Millis,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let head = head(s, key, Kind::Conversation, *now).await?;
     let sql =
         "SELECT id, place FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 ORDER BY place";
@@ -95,13 +94,13 @@ pub(in crate::store) async fn create_in<S: Sql>(
     conversation: &Arc<str>,
     new: &NewResponse,
     now: &Millis,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let key = Key { tenant: new.key.tenant.clone(), id: conversation.clone() };
     // The items come first, so that room for the response is not made by evicting the conversation.
     let items = [&*new.input, &*new.output].concat();
-    add_items(s, &key, &items, now).await.map_err(Error::of_conversation)?;
+    add_items(s, &key, &items, now).await.map_err(StoreError::of_conversation)?;
     create(s, new, now).await?;
-    state(s, &key, Kind::Conversation, *now).await.map(drop).map_err(Error::of_conversation)
+    state(s, &key, Kind::Conversation, *now).await.map(drop).map_err(StoreError::of_conversation)
 }
 
 pub(in crate::store) async fn finish_in<S: Sql>(
@@ -109,9 +108,9 @@ pub(in crate::store) async fn finish_in<S: Sql>(
     conversation: &Arc<str>,
     key: &Key,
     term: &u64,
-    end: &Finish,
+    end: &FinalState,
     now: &Millis,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     if owned(s, key, *term, *now).await?.state.is_terminal() {
         return finish(s, key, term, end, now).await;
     }
@@ -121,9 +120,9 @@ pub(in crate::store) async fn finish_in<S: Sql>(
     let mut items = rows.iter().map(|row| row.item(0)).collect::<Result<Vec<_>, _>>()?;
     items.extend_from_slice(&end.output);
     let conversation = Key { tenant: key.tenant.clone(), id: conversation.clone() };
-    add_items(s, &conversation, &items, now).await.map_err(Error::of_conversation)?;
+    add_items(s, &conversation, &items, now).await.map_err(StoreError::of_conversation)?;
     finish(s, key, term, end, now).await?;
-    state(s, &conversation, Kind::Conversation, *now).await.map(drop).map_err(Error::of_conversation)
+    state(s, &conversation, Kind::Conversation, *now).await.map(drop).map_err(StoreError::of_conversation)
 }
 
 pub(in crate::store) async fn transcript<S: Sql>(
@@ -131,14 +130,14 @@ pub(in crate::store) async fn transcript<S: Sql>(
     key: &Key,
     bytes: &u64,
     now: &Millis,
-) -> Result<Vec<Item>, Error> {
+) -> Result<Vec<Item>, StoreError> {
     state(s, key, Kind::Conversation, *now).await?;
     let of = "FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1";
     let named = [(&key.tenant).into(), (&key.id).into()];
     // The size is checked before anything is fetched.
     let sql = format!("SELECT CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) {of}");
     if s.query(&sql, &named).await?.first().map_or(Ok(0), |row| row.count(0))? > *bytes {
-        return Err(Error::Full);
+        return Err(StoreError::Full);
     }
     let rows = s.query(&format!("SELECT id, body {of} ORDER BY place"), &named).await?;
     rows.iter().map(|row| row.item(0)).collect()
@@ -147,11 +146,11 @@ pub(in crate::store) async fn transcript<S: Sql>(
 pub(in crate::store) async fn conversation_items<S: Sql>(
     s: &mut S,
     key: &Key,
-    ask: &PageRequest,
+    range: &PageRequest,
     now: &Millis,
-) -> Result<Page, Error> {
+) -> Result<Page, StoreError> {
     state(s, key, Kind::Conversation, *now).await?;
-    page(s, key, Side::Conversation, ask).await
+    page(s, key, Side::Conversation, range).await
 }
 
 pub(in crate::store) async fn conversation_item<S: Sql>(
@@ -159,12 +158,12 @@ pub(in crate::store) async fn conversation_item<S: Sql>(
     key: &Key,
     id: &Arc<str>,
     now: &Millis,
-) -> Result<Item, Error> {
+) -> Result<Item, StoreError> {
     state(s, key, Kind::Conversation, *now).await?;
     let sql =
         "SELECT id, body FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 AND id = $3";
     let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), id.into()]).await?;
-    rows.first().ok_or(Error::NotFound)?.item(0)
+    rows.first().ok_or(StoreError::NotFound)?.item(0)
 }
 
 pub(in crate::store) async fn delete_item<S: Sql>(
@@ -172,12 +171,12 @@ pub(in crate::store) async fn delete_item<S: Sql>(
     key: &Key,
     id: &Arc<str>,
     now: &Millis,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let head = head(s, key, Kind::Conversation, *now).await?;
     let sql = "DELETE FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 AND id = $3 \
                RETURNING id, body";
     let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), id.into()]).await?;
-    let item = rows.first().ok_or(Error::NotFound)?.item(0)?;
+    let item = rows.first().ok_or(StoreError::NotFound)?.item(0)?;
     let bytes = head.bytes.saturating_sub(weight_of_items(&[item]));
     renew(s, key, WeightChange { before: head.bytes, after: bytes, closing: false }, *now).await
 }

@@ -1,8 +1,8 @@
 //! Operations on counters.
 
-use super::{ROWS, Row, Sql, SqlValue, placeholders};
+use super::{ROWS, Sql, SqlRow, SqlValue, placeholders};
 use crate::store::counters::{Count, Counter};
-use crate::store::record::{Error, Millis};
+use crate::store::record::{Millis, StoreError};
 use std::sync::Arc;
 
 /// Stores a writer's totals in its own rows. A total never decreases, so writes may be repeated and reordered.
@@ -10,7 +10,7 @@ pub(in crate::store) async fn put_counts<S: Sql>(
     s: &mut S,
     writer: &Arc<str>,
     counts: &[Count],
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let sql = "INSERT INTO samewire_counters (name, kind, begins, writer, ends, amount) \
                VALUES ($1, $2, $3, $4, $5, $6) \
                ON CONFLICT (name, kind, begins, writer) DO UPDATE SET amount = excluded.amount \
@@ -34,9 +34,9 @@ pub(in crate::store) async fn counts_of_others<S: Sql>(
     names: &[Arc<str>],
     besides: &Arc<str>,
     now: &Millis,
-) -> Result<Vec<Count>, Error> {
-    let count = |row: &Row| {
-        let kind = u32::try_from(row.int(1)?).map_err(Error::unavailable)?;
+) -> Result<Vec<Count>, StoreError> {
+    let count = |row: &SqlRow| {
+        let kind = u32::try_from(row.int(1)?).map_err(StoreError::unavailable)?;
         let counter = Counter { name: row.text(0)?, kind, begins: row.count(2)? };
         Ok(Count { counter, ends: row.count(3)?, amount: row.count(4)? })
     };
@@ -54,7 +54,7 @@ pub(in crate::store) async fn counts_of_others<S: Sql>(
             values.len()
         );
         let rows = s.query(&sql, &values).await?;
-        found.extend(rows.iter().map(count).collect::<Result<Vec<_>, Error>>()?);
+        found.extend(rows.iter().map(count).collect::<Result<Vec<_>, StoreError>>()?);
     }
     Ok(found)
 }

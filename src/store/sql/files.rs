@@ -1,10 +1,11 @@
 //! Operations on files. The chunks of a deleted file are removed a few at a time, so that no transaction is long.
 
-use super::{Row, Sql, SqlValue};
+use super::{Sql, SqlRow, SqlValue};
 use crate::store::batches::{
-    ABANDONED, Chunk, FileLimits, FilePurpose, FileState, FileUse, Lines, ListRequest, NewFile, StoredFile,
+    ABANDONED, FileChunk, FileLimits, FilePurpose, FileState, FileUse, ListRequest, NewFile, ResultLines,
+    StoredFile,
 };
-use crate::store::record::{Error, Key, Millis};
+use crate::store::record::{Key, Millis, StoreError};
 use std::sync::Arc;
 
 const FILE: &str = "tenant, id, purpose, name, created, expires, bytes, line_count, chunks";
@@ -13,9 +14,9 @@ const FILE: &str = "tenant, id, purpose, name, created, expires, bytes, line_cou
 /// longer than an operation may.
 const SWEPT: (u64, u64, u64) = (8, 16, 16 << 20);
 
-impl Row {
+impl SqlRow {
     /// Reads the columns of [`FILE`].
-    fn file(&self) -> Result<StoredFile, Error> {
+    fn file(&self) -> Result<StoredFile, StoreError> {
         Ok(StoredFile {
             key: Key { tenant: self.text(0)?, id: self.text(1)? },
             purpose: FilePurpose::of(self.int(2)?),
@@ -28,8 +29,13 @@ impl Row {
         })
     }
 
-    fn chunk(&self) -> Result<Chunk, Error> {
-        Ok(Chunk { place: self.count(0)?, first: self.count(1)?, lines: self.count(2)?, body: self.text(3)? })
+    fn chunk(&self) -> Result<FileChunk, StoreError> {
+        Ok(FileChunk {
+            place: self.count(0)?,
+            first: self.count(1)?,
+            lines: self.count(2)?,
+            body: self.text(3)?,
+        })
     }
 }
 
@@ -40,12 +46,12 @@ async fn check_room<S: Sql>(
     limits: &FileLimits,
     files: u64,
     bytes: u64,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT), \
                CAST(COALESCE(SUM(CASE WHEN tenant = $1 THEN bytes ELSE 0 END), 0) AS BIGINT), \
                CAST(COALESCE(SUM(CASE WHEN tenant = $1 THEN 1 ELSE 0 END), 0) AS BIGINT) FROM samewire_files";
     let rows = s.query(sql, &[tenant.into()]).await?;
-    let row = rows.first().ok_or_else(|| Error::unavailable("no count"))?;
+    let row = rows.first().ok_or_else(|| StoreError::unavailable("no count"))?;
     let used =
         FileUse { total_bytes: row.count(0)?, tenant_bytes: row.count(1)?, tenant_files: row.count(2)? };
     limits.check(&used, files, bytes)
@@ -56,7 +62,7 @@ async fn insert_file<S: Sql>(
     key: &Key,
     (purpose, name): (FilePurpose, &Arc<str>),
     (created, expires): (Millis, Millis),
-) -> Result<u64, Error> {
+) -> Result<u64, StoreError> {
     let sql = "INSERT INTO samewire_files (tenant, id, purpose, state, name, created, expires, bytes, line_count, \
                chunks) VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0, 0) ON CONFLICT (tenant, id) DO NOTHING";
     let values = [
@@ -76,17 +82,17 @@ pub(in crate::store) async fn create_file<S: Sql>(
     new: &NewFile,
     limits: &FileLimits,
     now: &Millis,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     check_room(s, &new.key.tenant, limits, 1, 0).await?;
     let times = (*now, now.saturating_add(ABANDONED));
     match insert_file(s, &new.key, (FilePurpose::Batch, &new.name), times).await? {
-        0 => Err(Error::Conflict),
+        0 => Err(StoreError::Conflict),
         _ => Ok(()),
     }
 }
 
 /// Adds a chunk to a file that is being written.
-async fn append<S: Sql>(s: &mut S, key: &Key, chunk: &Chunk) -> Result<(), Error> {
+async fn append<S: Sql>(s: &mut S, key: &Key, chunk: &FileChunk) -> Result<(), StoreError> {
     let sql = "INSERT INTO samewire_chunks (tenant, holder, place, first_line, line_count, body) \
                VALUES ($1, $2, $3, $4, $5, $6)";
     let values = [
@@ -109,27 +115,27 @@ async fn append<S: Sql>(s: &mut S, key: &Key, chunk: &Chunk) -> Result<(), Error
 }
 
 /// Reads the chunks and lines that a file has, and locks its row. Fails if it is not being written.
-async fn written<S: Sql>(s: &mut S, key: &Key) -> Result<(u64, u64), Error> {
+async fn written<S: Sql>(s: &mut S, key: &Key) -> Result<(u64, u64), StoreError> {
     let sql = format!(
         "SELECT state, chunks, line_count FROM samewire_files WHERE tenant = $1 AND id = $2{}",
         S::LOCK
     );
     let rows = s.query(&sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
-    let row = rows.first().ok_or(Error::NotFound)?;
+    let row = rows.first().ok_or(StoreError::NotFound)?;
     let is_writing = row.int(0)? == FileState::Writing as i64;
-    if is_writing { Ok((row.count(1)?, row.count(2)?)) } else { Err(Error::Conflict) }
+    if is_writing { Ok((row.count(1)?, row.count(2)?)) } else { Err(StoreError::Conflict) }
 }
 
 pub(in crate::store) async fn append_chunk<S: Sql>(
     s: &mut S,
     key: &Key,
-    chunk: &Chunk,
+    chunk: &FileChunk,
     limits: &FileLimits,
     now: &Millis,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let (chunks, _) = written(s, key).await?;
     if chunk.place != chunks {
-        return if chunk.place < chunks { Ok(()) } else { Err(Error::Conflict) };
+        return if chunk.place < chunks { Ok(()) } else { Err(StoreError::Conflict) };
     }
     check_room(s, &key.tenant, limits, 0, chunk.body.len() as u64).await?;
     append(s, key, chunk).await?;
@@ -142,9 +148,9 @@ pub(in crate::store) async fn append_chunk<S: Sql>(
 pub(super) async fn append_results<S: Sql>(
     s: &mut S,
     key: &Key,
-    lines: &Lines,
+    lines: &ResultLines,
     (limits, now): (&FileLimits, Millis),
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     if lines.count == 0 {
         return Ok(());
     }
@@ -153,7 +159,7 @@ pub(super) async fn append_results<S: Sql>(
     let name = format!("{}.jsonl", key.id).into();
     insert_file(s, key, (FilePurpose::BatchOutput, &name), (now, Millis::MAX)).await?;
     let (place, first) = written(s, key).await?;
-    append(s, key, &Chunk { place, first, lines: lines.count, body: lines.text.as_str().into() }).await
+    append(s, key, &FileChunk { place, first, lines: lines.count, body: lines.text.as_str().into() }).await
 }
 
 /// Makes a file visible, if it is there and was not before.
@@ -162,7 +168,7 @@ pub(super) async fn complete<S: Sql>(
     key: &Key,
     purpose: FilePurpose,
     expires: Millis,
-) -> Result<u64, Error> {
+) -> Result<u64, StoreError> {
     let sql = "UPDATE samewire_files SET state = 1, expires = $1, purpose = $2 \
                WHERE tenant = $3 AND id = $4 AND state < 2";
     let values = [expires.into(), (purpose as u64).into(), (&key.tenant).into(), (&key.id).into()];
@@ -174,16 +180,20 @@ pub(in crate::store) async fn finish_file<S: Sql>(
     key: &Key,
     purpose: &FilePurpose,
     expires: &Millis,
-) -> Result<(), Error> {
-    if complete(s, key, *purpose, *expires).await? == 0 { Err(Error::NotFound) } else { Ok(()) }
+) -> Result<(), StoreError> {
+    if complete(s, key, *purpose, *expires).await? == 0 { Err(StoreError::NotFound) } else { Ok(()) }
 }
 
-pub(in crate::store) async fn file<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<StoredFile, Error> {
+pub(in crate::store) async fn file<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    now: &Millis,
+) -> Result<StoredFile, StoreError> {
     let sql = format!(
         "SELECT {FILE} FROM samewire_files WHERE tenant = $1 AND id = $2 AND state = 1 AND expires > $3"
     );
     let rows = s.query(&sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await?;
-    rows.first().ok_or(Error::NotFound)?.file()
+    rows.first().ok_or(StoreError::NotFound)?.file()
 }
 
 /// Returns the condition by which a list goes on after its cursor, with the values for it, of which there are
@@ -192,14 +202,14 @@ pub(super) async fn after<S: Sql>(
     s: &mut S,
     table: &str,
     tenant: &Arc<str>,
-    ask: &ListRequest,
+    range: &ListRequest,
     known: usize,
-) -> Result<(String, Vec<SqlValue>), Error> {
-    let Some(id) = &ask.after else { return Ok((String::new(), Vec::new())) };
+) -> Result<(String, Vec<SqlValue>), StoreError> {
+    let Some(id) = &range.after else { return Ok((String::new(), Vec::new())) };
     let sql = format!("SELECT created FROM {table} WHERE tenant = $1 AND id = $2");
     let rows = s.query(&sql, &[tenant.into(), id.into()]).await?;
-    let created = rows.first().ok_or(Error::NoCursor)?.count(0)?;
-    let than = if ask.descending { "<" } else { ">" };
+    let created = rows.first().ok_or(StoreError::NoCursor)?.count(0)?;
+    let than = if range.descending { "<" } else { ">" };
     let condition = format!(" AND (created, id) {than} (${}, ${})", known + 1, known + 2);
     Ok((condition, vec![created.into(), id.into()]))
 }
@@ -207,40 +217,45 @@ pub(super) async fn after<S: Sql>(
 pub(in crate::store) async fn files<S: Sql>(
     s: &mut S,
     tenant: &Arc<str>,
-    ask: &ListRequest,
+    range: &ListRequest,
     now: &Millis,
-) -> Result<Vec<StoredFile>, Error> {
-    let (condition, more) = after(s, "samewire_files", tenant, ask, 2).await?;
+) -> Result<Vec<StoredFile>, StoreError> {
+    let (condition, more) = after(s, "samewire_files", tenant, range, 2).await?;
     let mut values: Vec<SqlValue> = vec![tenant.into(), now.into()];
     values.extend(more);
-    let purpose = match ask.purpose {
+    let purpose = match range.purpose {
         Some(FilePurpose::Batch) => " AND purpose = 0",
         Some(FilePurpose::BatchOutput) => " AND purpose = 1",
         Some(FilePurpose::UserData) => " AND purpose = 2",
         None => "",
     };
-    let order = if ask.descending { "DESC" } else { "ASC" };
-    values.push((ask.limit as u64).into());
+    let order = if range.descending { "DESC" } else { "ASC" };
+    values.push((range.limit as u64).into());
     let sql = format!(
         "SELECT {FILE} FROM samewire_files WHERE tenant = $1 AND state = 1 AND expires > $2{condition}{purpose} \
          ORDER BY created {order}, id {order} LIMIT ${}",
         values.len()
     );
-    s.query(&sql, &values).await?.iter().map(Row::file).collect()
+    s.query(&sql, &values).await?.iter().map(SqlRow::file).collect()
 }
 
-pub(in crate::store) async fn delete_file<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<(), Error> {
+pub(in crate::store) async fn delete_file<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    now: &Millis,
+) -> Result<(), StoreError> {
     let sql = "UPDATE samewire_files SET state = 2, expires = 0 \
                WHERE tenant = $1 AND id = $2 AND state < 2 AND expires > $3";
     if s.execute(sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await? == 0 {
-        return Err(Error::NotFound);
+        return Err(StoreError::NotFound);
     }
-    // A batch that is created meanwhile holds the row of its file: only behind the update are all of them seen.
+    // A batch that is created meanwhile holds the row of its file: only after the update are all of them seen.
     let sql = "SELECT id FROM samewire_batches WHERE tenant = $1 AND input_file = $2 AND status < 3 LIMIT 1";
-    match s.query(sql, &[(&key.tenant).into(), (&key.id).into()]).await?.is_empty() {
-        true => Ok(()),
-        false => Err(Error::Conflict),
+    if !s.query(sql, &[(&key.tenant).into(), (&key.id).into()]).await?.is_empty() {
+        return Err(StoreError::Conflict);
     }
+    // A small file makes room at once; a large one goes little by little.
+    sweep_file(s, key, &mut None).await.map(drop)
 }
 
 pub(in crate::store) async fn chunks<S: Sql>(
@@ -248,18 +263,18 @@ pub(in crate::store) async fn chunks<S: Sql>(
     key: &Key,
     from: &u64,
     limit: &usize,
-) -> Result<Vec<Chunk>, Error> {
+) -> Result<Vec<FileChunk>, StoreError> {
     let sql = "SELECT place, first_line, line_count, body FROM samewire_chunks \
                WHERE tenant = $1 AND holder = $2 AND place >= $3 ORDER BY place LIMIT $4";
     let values = [(&key.tenant).into(), (&key.id).into(), from.into(), (*limit as u64).into()];
-    s.query(sql, &values).await?.iter().map(Row::chunk).collect()
+    s.query(sql, &values).await?.iter().map(SqlRow::chunk).collect()
 }
 
 pub(in crate::store) async fn chunk_at<S: Sql>(
     s: &mut S,
     key: &Key,
     line: &u64,
-) -> Result<Option<(u64, u64)>, Error> {
+) -> Result<Option<(u64, u64)>, StoreError> {
     let sql = "SELECT place, CAST(octet_length(body) AS BIGINT) FROM samewire_chunks \
                WHERE tenant = $1 AND holder = $2 AND first_line <= $3 AND first_line + line_count > $3 \
                ORDER BY first_line DESC LIMIT 1";
@@ -269,7 +284,7 @@ pub(in crate::store) async fn chunk_at<S: Sql>(
 
 /// Removes chunks of a file that goes, and the file with the last ones. `room`: the bytes that may still be removed;
 /// `None` if nothing was yet, so that a chunk of any size goes.
-async fn sweep_file<S: Sql>(s: &mut S, key: &Key, room: &mut Option<u64>) -> Result<u64, Error> {
+async fn sweep_file<S: Sql>(s: &mut S, key: &Key, room: &mut Option<u64>) -> Result<u64, StoreError> {
     let sql = "SELECT place, CAST(octet_length(body) AS BIGINT) FROM samewire_chunks \
                WHERE tenant = $1 AND holder = $2 ORDER BY place LIMIT $3";
     let chunks = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), SWEPT.1.into()]).await?;
@@ -295,7 +310,7 @@ async fn sweep_file<S: Sql>(s: &mut S, key: &Key, room: &mut Option<u64>) -> Res
     Ok(taken + u64::from(is_last))
 }
 
-pub(in crate::store) async fn sweep_files<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, Error> {
+pub(in crate::store) async fn sweep_files<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, StoreError> {
     // Two sweeps at once work on different files: each removes a file only if it has removed all of its chunks. Nobody
     // sees a file, or adds to it, once it has begun to go. The input of a batch stays until that has ended, however late.
     let sql = format!(

@@ -18,8 +18,9 @@ pub(super) use owners::*;
 pub(super) use seal_key::*;
 
 use super::record::{
-    CLOSING, Caps, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, NewResponse, Page,
-    PageRequest, Record, Replay, Side, State, Totals, weight_of_events, weight_of_items,
+    CLOSING, FinalState, Item, Json, Key, Kind, LINKS, Millis, NewResponse, Page, PageRequest, Side, State,
+    StoreCaps, StoreError, StoredEvents, StoredReplay, StoredResponse, Totals, weight_of_events,
+    weight_of_items,
 };
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,11 +30,11 @@ use std::task::{Context, Poll, Waker};
 pub(super) const SCHEMA: (i64, i64) = (4, 1);
 
 /// Checks that this version may use tables of the given version and oldest reader. Fails if they need a newer one.
-pub(super) fn readable((version, reader): (i64, i64)) -> Result<(), Error> {
+pub(super) fn readable((version, reader): (i64, i64)) -> Result<(), StoreError> {
     if reader <= SCHEMA.0 {
         return Ok(());
     }
-    Err(Error::unavailable(format_args!(
+    Err(StoreError::unavailable(format_args!(
         "its tables (version {version}) need a samewire that knows version {reader}; this one knows {}",
         SCHEMA.0
     )))
@@ -141,45 +142,45 @@ impl From<&Option<Arc<str>>> for SqlValue {
 }
 
 /// Row of a result.
-pub(super) struct Row(pub(super) Vec<SqlValue>);
+pub(super) struct SqlRow(pub(super) Vec<SqlValue>);
 
-impl Row {
-    fn int(&self, at: usize) -> Result<i64, Error> {
+impl SqlRow {
+    fn int(&self, at: usize) -> Result<i64, StoreError> {
         match self.0.get(at) {
             Some(SqlValue::Int(number)) => Ok(*number),
-            other => Err(Error::unavailable(format_args!("column {at} holds {}", kind_of(other)))),
+            other => Err(StoreError::unavailable(format_args!("column {at} holds {}", kind_of(other)))),
         }
     }
 
-    fn count(&self, at: usize) -> Result<u64, Error> {
-        u64::try_from(self.int(at)?).map_err(Error::unavailable)
+    fn count(&self, at: usize) -> Result<u64, StoreError> {
+        u64::try_from(self.int(at)?).map_err(StoreError::unavailable)
     }
 
-    fn text(&self, at: usize) -> Result<Arc<str>, Error> {
+    fn text(&self, at: usize) -> Result<Arc<str>, StoreError> {
         match self.0.get(at) {
             Some(SqlValue::Text(text)) => Ok(Arc::clone(text)),
-            other => Err(Error::unavailable(format_args!("column {at} holds {}", kind_of(other)))),
+            other => Err(StoreError::unavailable(format_args!("column {at} holds {}", kind_of(other)))),
         }
     }
 
-    fn maybe(&self, at: usize) -> Result<Option<Arc<str>>, Error> {
+    fn maybe(&self, at: usize) -> Result<Option<Arc<str>>, StoreError> {
         if self.0.get(at) == Some(&SqlValue::Null) { Ok(None) } else { self.text(at).map(Some) }
     }
 
-    fn state(&self, at: usize) -> Result<State, Error> {
+    fn state(&self, at: usize) -> Result<State, StoreError> {
         let number = self.int(at)?;
-        State::of(number).ok_or_else(|| Error::unavailable(format_args!("unknown state {number}")))
+        State::of(number).ok_or_else(|| StoreError::unavailable(format_args!("unknown state {number}")))
     }
 
-    fn item(&self, at: usize) -> Result<Item, Error> {
+    fn item(&self, at: usize) -> Result<Item, StoreError> {
         Ok(Item { id: self.text(at)?, body: self.text(at + 1)? })
     }
 
     /// Reads the columns of [`RECORD`].
-    fn record(&self) -> Result<Record, Error> {
-        Ok(Record {
+    fn record(&self) -> Result<StoredResponse, StoreError> {
+        Ok(StoredResponse {
             key: Key { tenant: self.text(0)?, id: self.text(1)? },
-            version: u32::try_from(self.int(3)?).map_err(Error::unavailable)?,
+            version: u32::try_from(self.int(3)?).map_err(StoreError::unavailable)?,
             state: self.state(4)?,
             created: self.count(5)?,
             expires: self.count(7)?,
@@ -217,20 +218,20 @@ pub(super) trait Sql {
     const LOCK_FREE: &'static str;
 
     /// Returns the limits of the store.
-    fn caps(&self) -> &Caps;
+    fn caps(&self) -> &StoreCaps;
 
-    async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<Row>, Error>;
+    async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<SqlRow>, StoreError>;
 
-    async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, Error>;
+    async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, StoreError>;
 
     /// Runs a statement whose row count does not matter. It may run later, and fail then, but before the operation
     /// ends.
-    async fn later(&mut self, sql: &str, values: &[SqlValue]) -> Result<(), Error> {
+    async fn later(&mut self, sql: &str, values: &[SqlValue]) -> Result<(), StoreError> {
         self.execute(sql, values).await.map(|_| ())
     }
 
     /// Returns the totals of the store, including the changes of this transaction.
-    async fn totals(&mut self) -> Result<Totals, Error>;
+    async fn totals(&mut self) -> Result<Totals, StoreError>;
 
     /// Adds to the totals what this transaction has added or removed.
     fn add_to_totals(&mut self, records: i64, bytes: i64);
@@ -240,24 +241,24 @@ pub(super) trait Sql {
 
     /// Returns true if the disk has room for a record of this size, given that ended ones of `ended` bytes may be
     /// evicted.
-    async fn has_disk(&mut self, _bytes: u64, _ended: u64) -> Result<bool, Error> {
+    async fn has_disk(&mut self, _bytes: u64, _ended: u64) -> Result<bool, StoreError> {
         Ok(true)
     }
 
     /// Recounts totals that are maintained incrementally, since another process may have changed the tables.
-    async fn recount(&mut self) -> Result<(), Error>;
+    async fn recount(&mut self) -> Result<(), StoreError>;
 }
 
 /// Returns the result of a future that never waits.
-pub(super) fn ready<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+pub(super) fn ready<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
-        Poll::Pending => Err(Error::unavailable("a statement waits")),
+        Poll::Pending => Err(StoreError::unavailable("a statement waits")),
     }
 }
 
 /// Fields of a record that an operation checks before it writes.
-struct Head {
+struct RecordHead {
     state: State,
     term: u64,
     events: u64,
@@ -267,7 +268,7 @@ struct Head {
 }
 
 /// Reads the head of a record, and locks the row until the end of the transaction.
-async fn head<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<Head, Error> {
+async fn head<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<RecordHead, StoreError> {
     let sql = format!(
         "SELECT state, term, events, bytes, CAST(octet_length(response) AS BIGINT) FROM samewire_records \
          WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4){}",
@@ -275,8 +276,8 @@ async fn head<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<H
     );
     let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
     let rows = s.query(&sql, &values).await?;
-    let row = rows.first().ok_or(Error::NotFound)?;
-    Ok(Head {
+    let row = rows.first().ok_or(StoreError::NotFound)?;
+    Ok(RecordHead {
         state: row.state(0)?,
         term: row.count(1)?,
         events: row.count(2)?,
@@ -285,9 +286,9 @@ async fn head<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<H
     })
 }
 
-async fn owned<S: Sql>(s: &mut S, key: &Key, term: u64, now: Millis) -> Result<Head, Error> {
+async fn owned<S: Sql>(s: &mut S, key: &Key, term: u64, now: Millis) -> Result<RecordHead, StoreError> {
     let head = head(s, key, Kind::Response, now).await?;
-    if head.term == term { Ok(head) } else { Err(Error::Fenced) }
+    if head.term == term { Ok(head) } else { Err(StoreError::Fenced) }
 }
 
 /// Change of a record's weight by a write.
@@ -299,11 +300,11 @@ struct WeightChange {
 }
 
 /// Evicts the oldest ended records, except this one, until all limits hold. Called after a write.
-async fn make_room<S: Sql>(s: &mut S, key: &Key, change: WeightChange) -> Result<(), Error> {
+async fn make_room<S: Sql>(s: &mut S, key: &Key, change: WeightChange) -> Result<(), StoreError> {
     let WeightChange { before, after, closing } = change;
     let closing = closing && after <= before + CLOSING;
     if after > s.caps().record_bytes && !closing {
-        return Err(Error::Full);
+        return Err(StoreError::Full);
     }
     let difference = i64::try_from(after).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(0);
     s.add_to_totals(i64::from(before == 0), difference);
@@ -316,13 +317,13 @@ async fn make_room<S: Sql>(s: &mut S, key: &Key, change: WeightChange) -> Result
             return Ok(());
         }
         if !evict(s, &key.tenant, &key.id).await? {
-            return if closing { Ok(()) } else { Err(Error::Full) };
+            return if closing { Ok(()) } else { Err(StoreError::Full) };
         }
     }
 }
 
 /// Removes the oldest ended record other than this one. Returns false if there is none.
-pub(super) async fn evict<S: Sql>(s: &mut S, tenant: &Arc<str>, id: &Arc<str>) -> Result<bool, Error> {
+pub(super) async fn evict<S: Sql>(s: &mut S, tenant: &Arc<str>, id: &Arc<str>) -> Result<bool, StoreError> {
     let sql = format!(
         "WITH oldest AS (SELECT tenant, id FROM samewire_records WHERE state >= 2 AND NOT (tenant = $1 AND id = $2) \
          ORDER BY touched, tenant, id LIMIT 1{}) \
@@ -337,11 +338,11 @@ pub(super) async fn evict<S: Sql>(s: &mut S, tenant: &Arc<str>, id: &Arc<str>) -
 
 /// Inserts rows of `width` values each, many with one statement. The number of rows is a power of two, so that few
 /// different statements have to be prepared.
-async fn insert<S: Sql>(s: &mut S, into: &str, width: usize, values: &[SqlValue]) -> Result<(), Error> {
+async fn insert<S: Sql>(s: &mut S, into: &str, width: usize, values: &[SqlValue]) -> Result<(), StoreError> {
     let mut rest = values;
     while let Some(most) = (rest.len() / width).checked_ilog2() {
-        let (chunk, behind) = rest.split_at(width * ROWS.min(1 << most));
-        rest = behind;
+        let (chunk, after) = rest.split_at(width * ROWS.min(1 << most));
+        rest = after;
         let row = |first: usize| {
             let places: Vec<String> = (first..first + width).map(|at| format!("${at}")).collect();
             format!("({})", places.join(", "))
@@ -358,7 +359,7 @@ async fn insert_items<S: Sql>(
     side: Side,
     from: u64,
     items: &[Item],
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let mut values = Vec::with_capacity(items.len() * 6);
     for (place, item) in (from..).zip(items) {
         let row = [
@@ -374,7 +375,7 @@ async fn insert_items<S: Sql>(
     insert(s, "samewire_items (tenant, holder, side, place, id, body)", 6, &values).await
 }
 
-async fn insert_events<S: Sql>(s: &mut S, key: &Key, from: u64, bodies: &[Json]) -> Result<(), Error> {
+async fn insert_events<S: Sql>(s: &mut S, key: &Key, from: u64, bodies: &[Json]) -> Result<(), StoreError> {
     let mut values = Vec::with_capacity(bodies.len() * 4);
     for (seq, body) in (from..).zip(bodies) {
         values.extend([
@@ -387,7 +388,7 @@ async fn insert_events<S: Sql>(s: &mut S, key: &Key, from: u64, bodies: &[Json])
     insert(s, "samewire_events (tenant, holder, seq, body)", 4, &values).await
 }
 
-async fn insert_record<S: Sql>(s: &mut S, record: &Record, kind: Kind) -> Result<(), Error> {
+async fn insert_record<S: Sql>(s: &mut S, record: &StoredResponse, kind: Kind) -> Result<(), StoreError> {
     let sql = format!(
         "INSERT INTO samewire_records ({RECORD}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
          $15, $16, $17, $18, $19) ON CONFLICT (tenant, id) DO NOTHING"
@@ -413,11 +414,11 @@ async fn insert_record<S: Sql>(s: &mut S, record: &Record, kind: Kind) -> Result
         (&record.request).into(),
         (&record.response).into(),
     ];
-    if s.execute(&sql, &values).await? == 0 { Err(Error::Conflict) } else { Ok(()) }
+    if s.execute(&sql, &values).await? == 0 { Err(StoreError::Conflict) } else { Ok(()) }
 }
 
-pub(super) async fn create<S: Sql>(s: &mut S, new: &NewResponse, now: &Millis) -> Result<(), Error> {
-    let record = Record::first(new, s.caps(), *now);
+pub(super) async fn create<S: Sql>(s: &mut S, new: &NewResponse, now: &Millis) -> Result<(), StoreError> {
+    let record = StoredResponse::first(new, s.caps(), *now);
     insert_record(s, &record, Kind::Response).await?;
     insert_items(s, &new.key, Side::Input, 0, &new.input).await?;
     insert_items(s, &new.key, Side::Output, 0, &new.output).await?;
@@ -430,12 +431,12 @@ pub(super) async fn start<S: Sql>(
     term: &u64,
     response: &Json,
     now: &Millis,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let head = owned(s, key, *term, *now).await?;
     match head.state {
         State::Queued => {}
         State::InProgress => return Ok(()),
-        _ => return Err(Error::Conflict),
+        _ => return Err(StoreError::Conflict),
     }
     let bytes = head.bytes.saturating_sub(head.response) + response.len() as u64;
     let sql = "UPDATE samewire_records SET state = 1, response = $1, bytes = $2, touched = $3 \
@@ -449,12 +450,12 @@ pub(super) async fn append_events<S: Sql>(
     s: &mut S,
     key: &Key,
     term: &u64,
-    events: &Events,
+    events: &StoredEvents,
     now: &Millis,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let head = owned(s, key, *term, *now).await?;
     if head.state.is_terminal() {
-        return Err(Error::Conflict);
+        return Err(StoreError::Conflict);
     }
     let fresh = events.fresh(head.events)?;
     let bytes = head.bytes + weight_of_events(fresh);
@@ -470,13 +471,13 @@ pub(super) async fn finish<S: Sql>(
     s: &mut S,
     key: &Key,
     term: &u64,
-    finish: &Finish,
+    finish: &FinalState,
     now: &Millis,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let head = owned(s, key, *term, *now).await?;
     if head.state.is_terminal() {
         let same = head.state == finish.state && get(s, key, now).await?.response == finish.response;
-        return if same { Ok(()) } else { Err(Error::Conflict) };
+        return if same { Ok(()) } else { Err(StoreError::Conflict) };
     }
     let fresh = finish.events.fresh(head.events)?;
     let bytes = head.bytes.saturating_sub(head.response)
@@ -501,45 +502,45 @@ pub(super) async fn finish<S: Sql>(
     make_room(s, key, WeightChange { before: head.bytes, after: bytes, closing: true }).await
 }
 
-async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<Record, Error> {
+async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<StoredResponse, StoreError> {
     let sql = format!(
         "SELECT {RECORD} FROM samewire_records \
          WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4)"
     );
     let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
-    s.query(&sql, &values).await?.first().ok_or(Error::NotFound)?.record()
+    s.query(&sql, &values).await?.first().ok_or(StoreError::NotFound)?.record()
 }
 
-pub(super) async fn get<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<Record, Error> {
+pub(super) async fn get<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<StoredResponse, StoreError> {
     record(s, key, Kind::Response, *now).await
 }
 
-async fn remove<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<(), Error> {
+async fn remove<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<(), StoreError> {
     let sql = "DELETE FROM samewire_records \
                WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4) RETURNING bytes";
     let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
     let rows = s.query(sql, &values).await?;
-    s.add_to_totals(-1, -rows.first().ok_or(Error::NotFound)?.int(0)?);
+    s.add_to_totals(-1, -rows.first().ok_or(StoreError::NotFound)?.int(0)?);
     Ok(())
 }
 
-pub(super) async fn delete<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<(), Error> {
+pub(super) async fn delete<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<(), StoreError> {
     remove(s, key, Kind::Response, *now).await
 }
 
 /// Reads the state of a record without locking it; [`head`] is for operations that write.
-async fn state<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<Row, Error> {
+async fn state<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<SqlRow, StoreError> {
     let sql = "SELECT state, events, cancel FROM samewire_records \
                WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4)";
     let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
-    s.query(sql, &values).await?.pop().ok_or(Error::NotFound)
+    s.query(sql, &values).await?.pop().ok_or(StoreError::NotFound)
 }
 
-async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, ask: &PageRequest) -> Result<Page, Error> {
-    let (pick, than, order) = if ask.descending { ("MIN", "<", "DESC") } else { ("MAX", ">", "ASC") };
+async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, range: &PageRequest) -> Result<Page, StoreError> {
+    let (pick, than, order) = if range.descending { ("MIN", "<", "DESC") } else { ("MAX", ">", "ASC") };
     let mut values = vec![(&key.tenant).into(), (&key.id).into(), (side as i64).into()];
     let mut bound = String::new();
-    if let Some(id) = &ask.after {
+    if let Some(id) = &range.after {
         // If two items share an id, the last one counts; otherwise the pages would start over.
         let sql = format!(
             "SELECT {pick}(place) FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = $3 AND id = $4"
@@ -547,7 +548,7 @@ async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, ask: &PageRequest) -> Re
         let mut named = values.clone();
         named.push(id.into());
         let rows = s.query(&sql, &named).await?;
-        let place = rows.first().and_then(|row| row.int(0).ok()).ok_or(Error::NoCursor)?;
+        let place = rows.first().and_then(|row| row.int(0).ok()).ok_or(StoreError::NoCursor)?;
         values.push(place.into());
         bound = format!(" AND place {than} $4");
     }
@@ -556,22 +557,22 @@ async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, ask: &PageRequest) -> Re
          ORDER BY place {order} LIMIT ${}",
         values.len() + 1
     );
-    values.push((ask.bounded() as u64 + 1).into());
+    values.push((range.bounded() as u64 + 1).into());
     let rows = s.query(&sql, &values).await?;
     let mut items = rows.iter().map(|row| row.item(0)).collect::<Result<Vec<_>, _>>()?;
-    let more = items.len() > ask.bounded();
-    items.truncate(ask.bounded());
+    let more = items.len() > range.bounded();
+    items.truncate(range.bounded());
     Ok(Page { items, more })
 }
 
 pub(super) async fn input_items<S: Sql>(
     s: &mut S,
     key: &Key,
-    ask: &PageRequest,
+    range: &PageRequest,
     now: &Millis,
-) -> Result<Page, Error> {
+) -> Result<Page, StoreError> {
     state(s, key, Kind::Response, *now).await?;
-    page(s, key, Side::Input, ask).await
+    page(s, key, Side::Input, range).await
 }
 
 pub(super) async fn events_after<S: Sql>(
@@ -580,7 +581,7 @@ pub(super) async fn events_after<S: Sql>(
     after: &Option<u64>,
     limit: &usize,
     now: &Millis,
-) -> Result<Replay, Error> {
+) -> Result<StoredReplay, StoreError> {
     let row = state(s, key, Kind::Response, *now).await?;
     let (state, total) = (row.state(0)?, row.count(1)?);
     let from = after.map_or(0, |after| after.saturating_add(1));
@@ -590,11 +591,11 @@ pub(super) async fn events_after<S: Sql>(
     let values = [(&key.tenant).into(), (&key.id).into(), from.into(), total.into(), (*limit as u64).into()];
     let rows = s.query(sql, &values).await?;
     let bodies = rows.iter().map(|row| row.text(0)).collect::<Result<_, _>>()?;
-    Ok(Replay { events: Events { from, bodies }, total, state })
+    Ok(StoredReplay { events: StoredEvents { from, bodies }, total, state })
 }
 
 /// Reads a response and its ancestors, youngest first.
-async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Result<Vec<Arc<str>>, Error> {
+async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Result<Vec<Arc<str>>, StoreError> {
     let sql = "WITH RECURSIVE links (id, previous, state, expires, conversation, depth) AS (
         SELECT id, previous, state, expires, conversation, CAST(1 AS BIGINT) FROM samewire_records
         WHERE tenant = $1 AND id = $2 AND kind = 0
@@ -609,26 +610,26 @@ async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Result<Vec<Arc<str>
     for row in s.query(sql, &values).await? {
         let reached = row.state(2)?;
         if reached.is_terminal() && row.count(3)? <= now {
-            return Err(Error::NotFound);
+            return Err(StoreError::NotFound);
         }
         if !reached.is_terminal() {
-            return Err(Error::Conflict);
+            return Err(StoreError::Conflict);
         }
         if let Some(id) = row.maybe(4)? {
             let of = Key { tenant: Arc::clone(&key.tenant), id };
             match state(s, &of, Kind::Conversation, now).await {
-                Ok(_) => return Err(Error::InConversation),
-                Err(Error::NotFound) => {}
+                Ok(_) => return Err(StoreError::InConversation),
+                Err(StoreError::NotFound) => {}
                 Err(error) => return Err(error),
             }
         }
         if ids.len() == LINKS {
-            return Err(Error::Full);
+            return Err(StoreError::Full);
         }
         ids.push(row.text(0)?);
         previous = row.maybe(1)?;
     }
-    if previous.is_some() { Err(Error::NotFound) } else { Ok(ids) }
+    if previous.is_some() { Err(StoreError::NotFound) } else { Ok(ids) }
 }
 
 /// Returns the placeholders `$2, $3, …` up to the last of this many values.
@@ -641,7 +642,7 @@ pub(super) async fn chain<S: Sql>(
     key: &Key,
     bytes: &u64,
     now: &Millis,
-) -> Result<Vec<Item>, Error> {
+) -> Result<Vec<Item>, StoreError> {
     let mut ids = links(s, key, *now).await?;
     ids.reverse();
     let mut weight = 0;
@@ -656,7 +657,7 @@ pub(super) async fn chain<S: Sql>(
         let sql = format!("SELECT CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) {of}");
         weight += s.query(&sql, &named).await?.first().map_or(Ok(0), |row| row.count(0))?;
         if weight > *bytes {
-            return Err(Error::Full);
+            return Err(StoreError::Full);
         }
         let sql = format!("SELECT id, body, holder {of} ORDER BY side DESC, place");
         let mut found = Vec::new();
@@ -670,7 +671,7 @@ pub(super) async fn chain<S: Sql>(
     Ok(items)
 }
 
-pub(super) async fn refresh<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<(), Error> {
+pub(super) async fn refresh<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<(), StoreError> {
     let sql = "UPDATE samewire_records SET expires = $1, touched = $2
         WHERE tenant = $3 AND kind = 0 AND state >= 2 AND expires > $2 AND expires <= $4 AND id IN (
             WITH RECURSIVE links (id, previous, depth) AS (
@@ -697,7 +698,7 @@ pub(super) async fn resolve<S: Sql>(
     tenant: &Arc<str>,
     ids: &[Arc<str>],
     now: &Millis,
-) -> Result<Vec<Option<Item>>, Error> {
+) -> Result<Vec<Option<Item>>, StoreError> {
     let sql = "SELECT i.id, i.body FROM samewire_items AS i \
                JOIN samewire_records AS r ON r.tenant = i.tenant AND r.id = i.holder \
                WHERE i.tenant = $1 AND i.id = $2 AND (r.state < 2 OR r.expires > $3) \
@@ -710,7 +711,7 @@ pub(super) async fn resolve<S: Sql>(
     Ok(items)
 }
 
-pub(super) async fn sweep<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, Error> {
+pub(super) async fn sweep<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, StoreError> {
     let sql = format!(
         "WITH expired AS (SELECT tenant, id FROM samewire_records WHERE state >= 2 AND expires <= $1 LIMIT 1000{}) \
          DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM expired) RETURNING bytes",
@@ -729,15 +730,15 @@ pub(super) async fn sweep<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, Error>
     Ok(rows.len() as u64)
 }
 
-pub(super) async fn totals<S: Sql>(s: &mut S) -> Result<Totals, Error> {
+pub(super) async fn totals<S: Sql>(s: &mut S) -> Result<Totals, StoreError> {
     s.totals().await
 }
 
-pub(super) async fn flush<S: Sql>(_: &mut S) -> Result<(), Error> {
+pub(super) async fn flush<S: Sql>(_: &mut S) -> Result<(), StoreError> {
     Ok(())
 }
 
-pub(super) async fn has_room<S: Sql>(s: &mut S, bytes: &u64) -> Result<(), Error> {
+pub(super) async fn has_room<S: Sql>(s: &mut S, bytes: &u64) -> Result<(), StoreError> {
     // Only a write shows whether writing is possible. The row is removed in the same transaction, before others can
     // see it.
     s.later("INSERT INTO samewire_schema (version, reader) VALUES (0, 0)", &[]).await?;
@@ -745,14 +746,14 @@ pub(super) async fn has_room<S: Sql>(s: &mut S, bytes: &u64) -> Result<(), Error
     let running = if s.caps().counts() { count(s, " WHERE state < 2").await? } else { Totals::default() };
     s.caps().check_fits(running, *bytes)?;
     let ended = if s.caps().counts() { s.totals().await?.bytes.saturating_sub(running.bytes) } else { 0 };
-    if s.has_disk(*bytes, ended).await? { Ok(()) } else { Err(Error::Full) }
+    if s.has_disk(*bytes, ended).await? { Ok(()) } else { Err(StoreError::Full) }
 }
 
 /// Counts records and their weight. `clause`: ` WHERE …`, or empty for all records.
-pub(super) async fn count<S: Sql>(s: &mut S, clause: &str) -> Result<Totals, Error> {
+pub(super) async fn count<S: Sql>(s: &mut S, clause: &str) -> Result<Totals, StoreError> {
     let sql =
         format!("SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM samewire_records{clause}");
     let rows = s.query(&sql, &[]).await?;
-    let row = rows.first().ok_or_else(|| Error::unavailable("no count"))?;
+    let row = rows.first().ok_or_else(|| StoreError::unavailable("no count"))?;
     Ok(Totals { records: row.count(0)?, bytes: row.count(1)? })
 }

@@ -1,14 +1,14 @@
 //! Operations on the ownership of running responses: cancellation, heartbeats, and take-over.
 
-use super::{RECORD, Row, Sql, head, owned, state};
-use crate::store::record::{Error, Key, Kind, Millis, Record, Running, State};
+use super::{RECORD, Sql, SqlRow, head, owned, state};
+use crate::store::record::{Key, Kind, Millis, RunningResponse, State, StoreError, StoredResponse};
 use std::sync::Arc;
 
 pub(in crate::store) async fn request_cancel<S: Sql>(
     s: &mut S,
     key: &Key,
     now: &Millis,
-) -> Result<State, Error> {
+) -> Result<State, StoreError> {
     let head = head(s, key, Kind::Response, *now).await?;
     if !head.state.is_terminal() {
         let sql = "UPDATE samewire_records SET cancel = 1 WHERE tenant = $1 AND id = $2";
@@ -21,16 +21,19 @@ pub(in crate::store) async fn is_cancel_requested<S: Sql>(
     s: &mut S,
     key: &Key,
     now: &Millis,
-) -> Result<bool, Error> {
+) -> Result<bool, StoreError> {
     Ok(state(s, key, Kind::Response, *now).await?.int(2)? != 0)
 }
 
-pub(in crate::store) async fn running<S: Sql>(s: &mut S, owner: &Arc<str>) -> Result<Vec<Running>, Error> {
+pub(in crate::store) async fn running<S: Sql>(
+    s: &mut S,
+    owner: &Arc<str>,
+) -> Result<Vec<RunningResponse>, StoreError> {
     let sql = "SELECT tenant, id, term, cancel FROM samewire_records WHERE state < 2 AND owner = $1 \
                ORDER BY tenant, id";
-    let running = |row: &Row| {
+    let running = |row: &SqlRow| {
         let key = Key { tenant: row.text(0)?, id: row.text(1)? };
-        Ok(Running { key, term: row.count(2)?, cancel: row.int(3)? != 0 })
+        Ok(RunningResponse { key, term: row.count(2)?, cancel: row.int(3)? != 0 })
     };
     s.query(sql, &[owner.into()]).await?.iter().map(running).collect()
 }
@@ -39,7 +42,7 @@ pub(in crate::store) async fn heartbeat<S: Sql>(
     s: &mut S,
     owner: &Arc<str>,
     now: &Millis,
-) -> Result<u64, Error> {
+) -> Result<u64, StoreError> {
     // A response that somebody is writing to does not hold up the others; its owner's events renew its lease.
     let sql = format!(
         "WITH own AS (SELECT tenant, id FROM samewire_records WHERE state < 2 AND owner = $1{}) \
@@ -55,7 +58,7 @@ pub(in crate::store) async fn orphans<S: Sql>(
     owner: &Arc<str>,
     limit: &usize,
     now: &Millis,
-) -> Result<Vec<Record>, Error> {
+) -> Result<Vec<StoredResponse>, StoreError> {
     let sql = format!(
         "WITH free AS (SELECT tenant, id FROM samewire_records WHERE state < 2 AND lease <= $1 \
          ORDER BY lease, tenant, id LIMIT $2{}) UPDATE samewire_records SET owner = $3, term = term + 1, lease = $4 \
@@ -65,7 +68,7 @@ pub(in crate::store) async fn orphans<S: Sql>(
     let values =
         [now.into(), (*limit as u64).into(), owner.into(), now.saturating_add(s.caps().lease).into()];
     let rows = s.query(&sql, &values).await?;
-    let mut records = rows.iter().map(Row::record).collect::<Result<Vec<_>, _>>()?;
+    let mut records = rows.iter().map(SqlRow::record).collect::<Result<Vec<_>, _>>()?;
     records.sort_by(|a, b| a.key.cmp(&b.key));
     Ok(records)
 }
@@ -76,9 +79,9 @@ pub(in crate::store) async fn take_over<S: Sql>(
     term: &u64,
     owner: &Arc<str>,
     now: &Millis,
-) -> Result<Record, Error> {
+) -> Result<StoredResponse, StoreError> {
     if owned(s, key, *term, *now).await?.state.is_terminal() {
-        return Err(Error::Conflict);
+        return Err(StoreError::Conflict);
     }
     let sql = format!(
         "UPDATE samewire_records SET owner = $1, term = term + 1, lease = $2 WHERE tenant = $3 AND id = $4 \
@@ -86,5 +89,5 @@ pub(in crate::store) async fn take_over<S: Sql>(
     );
     let values =
         [owner.into(), now.saturating_add(s.caps().lease).into(), (&key.tenant).into(), (&key.id).into()];
-    s.query(&sql, &values).await?.first().ok_or(Error::NotFound)?.record()
+    s.query(&sql, &values).await?.first().ok_or(StoreError::NotFound)?.record()
 }

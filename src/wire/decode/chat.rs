@@ -4,7 +4,7 @@
 //! in one stream); older names from engines A.
 
 use super::parts::Parts;
-use super::{Choice, ChoiceEmitter, Unreadable, is_natural_stop};
+use super::{BadField, ChoiceBody, ChoiceEmitter, is_natural_stop};
 use crate::json::{Few, Raw, Text, object, read, write_compact};
 use crate::wire::event::{self, PartName, ToolEntry, ToolKind};
 use crate::wire::options::PromoteReasoning;
@@ -13,7 +13,7 @@ use bytes::BytesMut;
 
 object! {
     /// Delta of a chunk or message of a whole object, under all known names of its keys.
-    pub(super) struct Delta<'a> {
+    pub(super) struct DeltaBody<'a> {
         role: Text<'a> = "role",
         content: Raw<'a> = "content",
         reasoning_content: Text<'a> = "reasoning_content",
@@ -21,7 +21,7 @@ object! {
         thinking: Text<'a> = "thinking",
         reasoning_text: Text<'a> = "reasoning_text",
         refusal: Text<'a> = "refusal",
-        tool_calls: Few<Call<'a>> = "tool_calls",
+        tool_calls: Few<CallBody<'a>> = "tool_calls",
         function_call: Function<'a> = "function_call",
         annotations: Raw<'a> = "annotations",
         audio: Raw<'a> = "audio",
@@ -30,7 +30,7 @@ object! {
 
 object! {
     /// Entry of `tool_calls`. Other keys that engines send in it (`index` of a whole call) have no meaning.
-    pub(super) struct Call<'a> {
+    pub(super) struct CallBody<'a> {
         index: u64 = "index",
         id: Text<'a> = "id",
         kind: Text<'a> = "type",
@@ -61,13 +61,13 @@ const REASONING_DETAILS: &str = "reasoning_details";
 /// Emits the content of the choice's delta or message in canonical order (wire-format 2.3 rule 3). Fails if
 /// content or reasoning has the wrong type, or if the choice has the text of a legacy completion in their place.
 pub(super) fn pieces<'a>(
-    choice: &mut Choice<'a>,
+    choice: &mut ChoiceBody<'a>,
     emitter: &mut ChoiceEmitter<'a, '_>,
-) -> Result<(), Unreadable> {
+) -> Result<(), BadField> {
     let whole = choice.delta.is_none();
     let may_promote = whole && is_natural_stop(choice.finish_reason);
     let Some(delta) = choice.delta.as_mut().or(choice.message.as_mut()) else {
-        return if choice.text.is_none_or(|text| text.is_empty()) { Ok(()) } else { Err(Unreadable) };
+        return if choice.text.is_none_or(|text| text.is_empty()) { Ok(()) } else { Err(BadField) };
     };
     if !whole {
         // Streams have no frame for these parts of whole messages: they become unknown fields.
@@ -76,7 +76,7 @@ pub(super) fn pieces<'a>(
         }
     }
     let parts = delta.parts(emitter)?;
-    emitter.attach_delta_riders(delta);
+    emitter.attach_delta_extras(delta);
     let content = delta.content.and_then(Text::of).or_else(|| parts.text());
     let reasoning = delta.reasoning_text_of(&parts, emitter)?;
     let continues = emitter.reading.continues_text;
@@ -128,7 +128,7 @@ pub(super) fn pieces<'a>(
     Ok(())
 }
 
-impl<'a> Delta<'a> {
+impl<'a> DeltaBody<'a> {
     /// Returns true if the message has nothing other than reasoning and content.
     fn has_only_text(&self) -> bool {
         self.refusal.is_none_or(|text| text.is_empty())
@@ -152,7 +152,7 @@ impl<'a> Delta<'a> {
 
     /// Returns the texts that come in lists of parts. Removes the details of reasoning that the client does not get.
     /// Fails if `content` is neither text nor a list of parts.
-    fn parts(&mut self, emitter: &mut ChoiceEmitter<'a, '_>) -> Result<Parts, Unreadable> {
+    fn parts(&mut self, emitter: &mut ChoiceEmitter<'a, '_>) -> Result<Parts, BadField> {
         let list = self.content.filter(|raw| Text::of(*raw).is_none());
         let mut parts = list.map(|list| Parts::of_content(list, emitter.to)).transpose()?.unwrap_or_default();
         let details = self.rest.iter().filter(|(key, _)| *key == REASONING_DETAILS).last();
@@ -169,7 +169,7 @@ impl<'a> Delta<'a> {
         &self,
         parts: &'p Parts,
         emitter: &mut ChoiceEmitter<'a, '_>,
-    ) -> Result<Option<Text<'p>>, Unreadable>
+    ) -> Result<Option<Text<'p>>, BadField>
     where
         'a: 'p,
     {
@@ -178,7 +178,7 @@ impl<'a> Delta<'a> {
             Some(raw) => match Text::of(raw) {
                 Some(text) => (Some(text), None),
                 None => {
-                    object = read(raw.get()).map_err(|_| Unreadable)?;
+                    object = read(raw.get()).map_err(|_| BadField)?;
                     (object.text, object.content)
                 }
             },
@@ -194,7 +194,7 @@ impl<'a> Delta<'a> {
     }
 }
 
-fn emit_call<'a>(call: &Call<'a>, whole: bool, emitter: &mut ChoiceEmitter<'a, '_>) {
+fn emit_call<'a>(call: &CallBody<'a>, whole: bool, emitter: &mut ChoiceEmitter<'a, '_>) {
     let kind = match (&call.function, &call.custom) {
         (None, Some(_)) => ToolKind::Custom,
         _ => ToolKind::Function,

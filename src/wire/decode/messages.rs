@@ -1,15 +1,16 @@
 //! Decoder of Anthropic's Messages, for engines whose own route is used (messages 9).
 //!
 //! Takes: events, or a whole message. Gives: text, thinking with its signatures, calls, and blocks that samewire does
-//! not model. Remembers: the open calls and the blocks of the last kind, and the counts so far. Never: a finish of its own.
+//! not model. Remembers: the open calls and the blocks of the last kind, and the counts so far. Never: invents a
+//! finish.
 //!
 //! Evidence: captures `other-anthropic-messages-stream` of vLLM 0.21.0 and SGLang 0.5.12.
 
 use super::members::object;
-use super::{Decode, FinishWord, FrameText, ReadOptions, Sink, Unreadable, classify, read_finish};
+use super::{BadField, Decode, EventSink, FinishWord, FrameText, ReadOptions, classify, read_finish};
 use crate::json::{Raw, Text, compacted, integer, object, read};
 use crate::wire::event::{
-    ChunkUsage, Delta, Event, Finish, Head, ItemStage, Riders, ToolEntry, ToolKind, Usage,
+    ChunkUsage, Delta, Event, Finish, FrameExtras, Head, ItemStage, ToolEntry, ToolKind, Usage,
 };
 use crate::wire::fault::{Failure, Fault, is_error_object};
 use crate::wire::rule::Rule;
@@ -20,7 +21,7 @@ const MAX_BLOCKS: usize = 4096;
 
 object! {
     /// Event of a stream.
-    struct EventBody<'a> {
+    struct MessagesEvent<'a> {
         kind: Raw<'a> = "type",
         object: Raw<'a> = "object",
         error: Raw<'a> = "error",
@@ -56,7 +57,7 @@ object! {
     }
 }
 object! {
-    struct UsageBody<'a> {
+    struct MessagesUsage<'a> {
         input: Raw<'a> = "input_tokens",
         output: Raw<'a> = "output_tokens",
         cache_read: Raw<'a> = "cache_read_input_tokens",
@@ -84,7 +85,7 @@ pub(super) struct MessagesDecoder {
 }
 
 impl Decode for MessagesDecoder {
-    fn frame(&mut self, frame: Frame<'_>, to: &mut dyn Sink) {
+    fn frame(&mut self, frame: Frame<'_>, to: &mut dyn EventSink) {
         let (name, whole, is_error) = (frame.name, frame.whole, frame.error);
         if is_error {
             return fail(std::str::from_utf8(frame.data).unwrap_or_default(), to);
@@ -105,9 +106,9 @@ impl Decode for MessagesDecoder {
 }
 
 /// Reports the failure that an error object describes, with the engine's type as samewire's own.
-fn fail(data: &str, to: &mut dyn Sink) {
+fn fail(data: &str, to: &mut dyn EventSink) {
     to.count_rule(Rule::ErrorShape);
-    let told: EventBody<'_> = read(data).unwrap_or_default();
+    let told: MessagesEvent<'_> = read(data).unwrap_or_default();
     let inner: BlockBody<'_> = told.error.and_then(|error| read(error.get()).ok()).unwrap_or_default();
     let fault = match word(inner.kind).as_deref() {
         Some("invalid_request_error") => Some(Fault::InvalidRequest),
@@ -147,26 +148,26 @@ impl MessagesDecoder {
         }
     }
 
-    fn event(&mut self, data: &str, name: &[u8], to: &mut dyn Sink) -> Result<(), Unreadable> {
-        let told: EventBody<'_> = read(data).map_err(|_| Unreadable)?;
+    fn event(&mut self, data: &str, name: &[u8], to: &mut dyn EventSink) -> Result<(), BadField> {
+        let told: MessagesEvent<'_> = read(data).map_err(|_| BadField)?;
         let kind = word(told.kind).unwrap_or_else(|| String::from_utf8_lossy(name).into_owned());
         let index = told.index.and_then(integer);
         match kind.as_str() {
             "message_start" => self.start(told.message, to)?,
             "content_block_start" => {
-                let raw = told.content_block.ok_or(Unreadable)?;
-                self.block_start(index.ok_or(Unreadable)?, raw, to)?;
+                let raw = told.content_block.ok_or(BadField)?;
+                self.block_start(index.ok_or(BadField)?, raw, to)?;
             }
             "content_block_delta" => {
-                let raw = told.delta.ok_or(Unreadable)?;
-                self.block_delta(index.ok_or(Unreadable)?, raw, to)?;
+                let raw = told.delta.ok_or(BadField)?;
+                self.block_delta(index.ok_or(BadField)?, raw, to)?;
             }
-            "content_block_stop" => self.block_stop(index.ok_or(Unreadable)?, to),
+            "content_block_stop" => self.block_stop(index.ok_or(BadField)?, to),
             "message_delta" => {
                 self.count(told.usage);
                 let delta: MessageBody<'_> = object(told.delta);
                 self.finish(&delta, to)?;
-                to.event(Event::Usage { usage: self.counted, alone: false, riders: Riders::default() });
+                to.event(Event::Usage { usage: self.counted, alone: false, extras: FrameExtras::default() });
             }
             "message_stop" => to.event(Event::End),
             "ping" => {}
@@ -176,14 +177,14 @@ impl MessagesDecoder {
         Ok(())
     }
 
-    fn whole(&mut self, data: &str, to: &mut dyn Sink) -> Result<(), Unreadable> {
-        let told: EventBody<'_> = read(data).map_err(|_| Unreadable)?;
+    fn whole(&mut self, data: &str, to: &mut dyn EventSink) -> Result<(), BadField> {
+        let told: MessagesEvent<'_> = read(data).map_err(|_| BadField)?;
         if told.error.is_some() {
             fail(data, to);
             return Ok(());
         }
-        let message: MessageBody<'_> = read(data).map_err(|_| Unreadable)?;
-        let blocks: Vec<Raw<'_>> = read(message.content.ok_or(Unreadable)?.get()).map_err(|_| Unreadable)?;
+        let message: MessageBody<'_> = read(data).map_err(|_| BadField)?;
+        let blocks: Vec<Raw<'_>> = read(message.content.ok_or(BadField)?.get()).map_err(|_| BadField)?;
         head(&message, to);
         self.count(message.usage);
         for (index, raw) in (0..).zip(blocks) {
@@ -191,12 +192,12 @@ impl MessagesDecoder {
             self.block_stop(index, to);
         }
         self.finish(&message, to)?;
-        to.event(Event::Usage { usage: self.counted, alone: false, riders: Riders::default() });
+        to.event(Event::Usage { usage: self.counted, alone: false, extras: FrameExtras::default() });
         Ok(())
     }
 
-    fn start(&mut self, message: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<(), Unreadable> {
-        let message: MessageBody<'_> = read(message.ok_or(Unreadable)?.get()).map_err(|_| Unreadable)?;
+    fn start(&mut self, message: Option<Raw<'_>>, to: &mut dyn EventSink) -> Result<(), BadField> {
+        let message: MessageBody<'_> = read(message.ok_or(BadField)?.get()).map_err(|_| BadField)?;
         head(&message, to);
         self.count(message.usage);
         self.has_new_counts = true;
@@ -204,36 +205,36 @@ impl MessagesDecoder {
         Ok(())
     }
 
-    fn block_start(&mut self, index: u64, raw: Raw<'_>, to: &mut dyn Sink) -> Result<(), Unreadable> {
-        let block: BlockBody<'_> = read(raw.get()).map_err(|_| Unreadable)?;
+    fn block_start(&mut self, index: u64, raw: Raw<'_>, to: &mut dyn EventSink) -> Result<(), BadField> {
+        let block: BlockBody<'_> = read(raw.get()).map_err(|_| BadField)?;
         match word(block.kind).as_deref() {
             Some("text") => self.emit_text(block.text, Delta::Content, to),
             Some("thinking") => self.emit_thinking(&block, to),
             Some("tool_use") => {
-                let (id, name) = (block.id, Some(block.name.ok_or(Unreadable)?));
+                let (id, name) = (block.id, Some(block.name.ok_or(BadField)?));
                 let early = block.input.map(compacted).filter(|input| input != "{}" && input != "null");
                 if self.calls.len() >= MAX_BLOCKS {
-                    return Err(Unreadable);
+                    return Err(BadField);
                 }
                 self.calls.push((index, early));
                 self.emit_call(ToolEntry { index: Some(index), id, name, ..NO_ENTRY }, to);
             }
             Some(kind) => {
                 if self.slots as usize >= MAX_BLOCKS {
-                    return Err(Unreadable);
+                    return Err(BadField);
                 }
                 self.foreign.push((index, self.slots));
                 let slot = Some(self.slots);
                 self.slots += 1;
                 to.event(Event::Foreign { name: kind, slot, stage: ItemStage::Added, data: raw });
             }
-            None => return Err(Unreadable),
+            None => return Err(BadField),
         }
         Ok(())
     }
 
-    fn block_delta(&mut self, index: u64, raw: Raw<'_>, to: &mut dyn Sink) -> Result<(), Unreadable> {
-        let delta: BlockBody<'_> = read(raw.get()).map_err(|_| Unreadable)?;
+    fn block_delta(&mut self, index: u64, raw: Raw<'_>, to: &mut dyn EventSink) -> Result<(), BadField> {
+        let delta: BlockBody<'_> = read(raw.get()).map_err(|_| BadField)?;
         let kind = word(delta.kind).unwrap_or_default();
         if let Some((_, slot)) = self.foreign.iter().find(|(open, _)| *open == index) {
             let slot = Some(*slot);
@@ -241,10 +242,10 @@ impl MessagesDecoder {
             return Ok(());
         }
         match kind.as_str() {
-            "text_delta" => self.emit_text(Some(delta.text.ok_or(Unreadable)?), Delta::Content, to),
+            "text_delta" => self.emit_text(Some(delta.text.ok_or(BadField)?), Delta::Content, to),
             "thinking_delta" | "signature_delta" => self.emit_thinking(&delta, to),
             "input_json_delta" => {
-                let args = delta.partial_json.ok_or(Unreadable)?;
+                let args = delta.partial_json.ok_or(BadField)?;
                 if args.is_empty() {
                     return Ok(());
                 }
@@ -258,8 +259,8 @@ impl MessagesDecoder {
         Ok(())
     }
 
-    /// Ends a block: a block of the same kind that follows is one of its own.
-    fn block_stop(&mut self, index: u64, to: &mut dyn Sink) {
+    /// Ends a block: a block of the same kind that follows is a new one.
+    fn block_stop(&mut self, index: u64, to: &mut dyn EventSink) {
         if let Some(at) = self.foreign.iter().position(|(open, _)| *open == index) {
             let (_, slot) = self.foreign.remove(at);
             let data = Raw::of("null").unwrap_or_default();
@@ -272,13 +273,13 @@ impl MessagesDecoder {
                 let args = Some(Text::plain(&input));
                 self.emit_call(ToolEntry { index: Some(index), args, ..NO_ENTRY }, to);
             }
-            to.delta(0, Delta::Done { slot: u32::try_from(index).ok(), cut: false }, Riders::default());
+            to.delta(0, Delta::Done { slot: u32::try_from(index).ok(), cut: false }, FrameExtras::default());
             return;
         }
-        to.delta(0, Delta::Break, Riders::default());
+        to.delta(0, Delta::Break, FrameExtras::default());
     }
 
-    fn emit_thinking(&mut self, block: &BlockBody<'_>, to: &mut dyn Sink) {
+    fn emit_thinking(&mut self, block: &BlockBody<'_>, to: &mut dyn EventSink) {
         if self.reading.hide_reasoning {
             return;
         }
@@ -292,34 +293,34 @@ impl MessagesDecoder {
         &mut self,
         text: Option<Text<'a>>,
         delta: impl FnOnce(Text<'a>) -> Delta<'a>,
-        to: &mut dyn Sink,
+        to: &mut dyn EventSink,
     ) {
         if let Some(text) = text.filter(|text| !text.is_empty()) {
             self.emit(delta(text), to);
         }
     }
 
-    fn emit(&mut self, delta: Delta<'_>, to: &mut dyn Sink) {
-        let riders = self.riders();
-        let left = to.delta(0, delta, riders);
+    fn emit(&mut self, delta: Delta<'_>, to: &mut dyn EventSink) {
+        let extras = self.extras();
+        let left = to.delta(0, delta, extras);
         self.has_new_counts = left.usage.is_some();
     }
 
-    fn emit_call(&mut self, entry: ToolEntry<'_>, to: &mut dyn Sink) {
-        let riders = self.riders();
-        to.tool(0, entry, riders);
+    fn emit_call(&mut self, entry: ToolEntry<'_>, to: &mut dyn EventSink) {
+        let extras = self.extras();
+        to.tool(0, entry, extras);
         self.has_new_counts = false;
     }
 
-    /// Returns riders with the counts of `message_start`, if no frame has carried them yet.
-    fn riders(&self) -> Riders<'static> {
+    /// Returns extras with the counts of `message_start`, if no frame has carried them yet.
+    fn extras(&self) -> FrameExtras<'static> {
         let usage = self.has_new_counts.then(|| Box::new(ChunkUsage { usage: self.counted, last: false }));
-        Riders { usage, ..Riders::default() }
+        FrameExtras { usage, ..FrameExtras::default() }
     }
 
     /// Adds counts. Later ones replace earlier ones, but a zero at the end does not undo a count from the start.
     fn count(&mut self, usage: Option<Raw<'_>>) {
-        let usage: UsageBody<'_> = object(usage);
+        let usage: MessagesUsage<'_> = object(usage);
         let number = |raw: Option<Raw<'_>>| raw.and_then(integer);
         let written = self.counted.cache_write.unwrap_or(0);
         let uncached = self.counted.prompt.saturating_sub(self.counted.cached).saturating_sub(written);
@@ -334,14 +335,14 @@ impl MessagesDecoder {
         self.counted = Usage { prompt, completion, total, cached, cache_write, reasoning, ..self.counted };
     }
 
-    fn finish(&mut self, message: &MessageBody<'_>, to: &mut dyn Sink) -> Result<(), Unreadable> {
+    fn finish(&mut self, message: &MessageBody<'_>, to: &mut dyn EventSink) -> Result<(), BadField> {
         let (finish, _) = read_finish(message.stop_reason)?;
         match finish {
             FinishWord::No => {}
             FinishWord::Aborted => to.event(Event::Fail(Fault::Aborted.into())),
             FinishWord::Finish(reason) => {
                 let finish = Finish { reason, stop: message.stop_sequence };
-                to.delta(0, Delta::Finish(finish), Riders::default());
+                to.delta(0, Delta::Finish(finish), FrameExtras::default());
             }
         }
         Ok(())
@@ -359,7 +360,7 @@ const NO_ENTRY: ToolEntry<'static> = ToolEntry {
     whole: false,
 };
 
-fn head(message: &MessageBody<'_>, to: &mut dyn Sink) {
+fn head(message: &MessageBody<'_>, to: &mut dyn EventSink) {
     let id = word(message.id).unwrap_or_default();
     let id = id.strip_prefix("msg_").unwrap_or(&id);
     to.event(Event::Head(Head {

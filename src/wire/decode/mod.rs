@@ -12,7 +12,7 @@ mod parts;
 mod responses;
 
 use super::event::{
-    ChunkUsage, Delta, Event, Finish, Head, Logprobs, PartName, Reason, Riders, TokenLogprob, ToolEntry,
+    ChunkUsage, Delta, Event, Finish, FrameExtras, Head, Logprobs, PartName, Reason, TokenLogprob, ToolEntry,
     Usage,
 };
 use super::fault::{Failure, Fault, is_error_object};
@@ -29,14 +29,14 @@ pub(super) use checked::Checks;
 
 /// Receiver of decoded events, the next stage of the pipeline: the normaliser, or the parsers of unparsed text
 /// before it.
-pub trait Sink {
+pub trait EventSink {
     /// Receives an event of the whole answer.
     fn event(&mut self, event: Event<'_>);
-    /// Receives an event of a choice. Returns the riders if no frame was made of it, so that the caller attaches
+    /// Receives an event of a choice. Returns the extras if no frame was made of it, so that the caller attaches
     /// them to the next event.
-    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a>;
-    /// Receives an entry of a choice's `tool_calls`. Returns riders as [`Self::delta`] does.
-    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a>;
+    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a>;
+    /// Receives an entry of a choice's `tool_calls`. Returns extras as [`Self::delta`] does.
+    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a>;
     /// Announces that the next text of a choice is all that the model wrote before it stopped by itself. Called
     /// only where reasoning may become text ([`ReadOptions::promote_reasoning`]).
     fn only_text(&mut self, _choice: u32) {}
@@ -45,11 +45,11 @@ pub trait Sink {
 }
 
 /// Decoder for one upstream API. Frames of a stream go to it one by one; it reports what they contain to a
-/// [`Sink`].
+/// [`EventSink`].
 pub trait Decode: Send {
     /// Reads one frame of a stream, or a whole body as if it were the only frame. Reports an unreadable frame as a
     /// failure event.
-    fn frame(&mut self, frame: Frame<'_>, to: &mut dyn Sink);
+    fn frame(&mut self, frame: Frame<'_>, to: &mut dyn EventSink);
 }
 
 /// Parameters of the request that a decoder needs: what the client asked for, and how to treat reasoning and
@@ -119,7 +119,7 @@ pub fn decoder(api: Api, reading: ReadOptions) -> Box<dyn Decode> {
 /// Decoder of Chat Completions and Completions, whose chunks differ only in the content of a choice.
 struct ChunkDecoder {
     reading: ReadOptions,
-    pieces: for<'a> fn(&mut Choice<'a>, &mut ChoiceEmitter<'a, '_>) -> Result<(), Unreadable>,
+    pieces: for<'a> fn(&mut ChoiceBody<'a>, &mut ChoiceEmitter<'a, '_>) -> Result<(), BadField>,
     logprobs: LogprobShape,
 }
 
@@ -131,7 +131,7 @@ enum LogprobShape {
 }
 
 impl LogprobShape {
-    fn select(self, body: LogprobBody<'_>) -> Result<Option<Logprobs<'_>>, Unreadable> {
+    fn select(self, body: LogprobBody<'_>) -> Result<Option<Logprobs<'_>>, BadField> {
         match self {
             Self::Chat => body.tokens(),
             Self::Completions => body.of_completion(),
@@ -148,10 +148,10 @@ impl LogprobShape {
 }
 
 /// Error: a field that samewire emits has the wrong type.
-struct Unreadable;
+struct BadField;
 
 impl Decode for ChunkDecoder {
-    fn frame(&mut self, frame: Frame<'_>, to: &mut dyn Sink) {
+    fn frame(&mut self, frame: Frame<'_>, to: &mut dyn EventSink) {
         let text = match classify(frame) {
             FrameText::Done => return to.event(Event::End),
             FrameText::Fail(failure) => {
@@ -170,10 +170,10 @@ impl Decode for ChunkDecoder {
 }
 
 impl ChunkDecoder {
-    fn chunk(&self, text: &str, whole: bool, to: &mut dyn Sink) -> Result<(), Unreadable> {
-        let mut chunk = Chunk::default();
+    fn chunk(&self, text: &str, whole: bool, to: &mut dyn EventSink) -> Result<(), BadField> {
+        let mut chunk = ChunkBody::default();
         let read = if self.reading.keep_null { read_with_null } else { read_into };
-        read(text, &mut chunk).map_err(|_| Unreadable)?;
+        read(text, &mut chunk).map_err(|_| BadField)?;
         if let Some(failure) = chunk.failure(text) {
             to.count_rule(Rule::ErrorShape);
             to.event(Event::Fail(failure));
@@ -185,11 +185,11 @@ impl ChunkDecoder {
             to.count_rule(Rule::EmptyChunk);
             return Ok(());
         }
-        let mut riders = Riders::default();
-        chunk.board(self.reading.extensions, &mut riders, to);
+        let mut extras = FrameExtras::default();
+        chunk.move_extras(self.reading.extensions, &mut extras, to);
         to.event(Event::Head(chunk.head()));
         if let Some(usage) = usage.filter(|_| empty) {
-            to.event(Event::Usage { usage, alone: true, riders });
+            to.event(Event::Usage { usage, alone: true, extras });
             return Ok(());
         }
         if whole {
@@ -202,16 +202,16 @@ impl ChunkDecoder {
                 to: &mut *to,
                 choice: choice.index.unwrap_or(0),
                 reading: self.reading,
-                riders: std::mem::take(&mut riders),
+                extras: std::mem::take(&mut extras),
                 usage: kept.map(|usage| Box::new(ChunkUsage { usage, last: choice.is_last() })),
                 emitted: 0,
             };
-            emitter.attach_riders(choice, self.logprobs)?;
+            emitter.attach_extras(choice, self.logprobs)?;
             (self.pieces)(choice, &mut emitter)?;
-            riders = emitter.finish(choice)?;
+            extras = emitter.finish(choice)?;
         }
         if let Some(usage) = usage {
-            to.event(Event::Usage { usage, alone: false, riders: Riders::default() });
+            to.event(Event::Usage { usage, alone: false, extras: FrameExtras::default() });
         }
         Ok(())
     }
@@ -219,7 +219,7 @@ impl ChunkDecoder {
 
 /// Fails on a whole answer that has lost content: a choice without any, an index that occurs twice, or `choices`
 /// twice (faults U54). `tokens`: completion tokens that the engine reports.
-fn check_whole(text: &str, choices: Option<&Few<Choice<'_>>>, tokens: u64) -> Result<(), Unreadable> {
+fn check_whole(text: &str, choices: Option<&Few<ChoiceBody<'_>>>, tokens: u64) -> Result<(), BadField> {
     let mut lists = 0;
     let _ = pass_part(text, |from| {
         from.each_member(|from, key| {
@@ -231,19 +231,19 @@ fn check_whole(text: &str, choices: Option<&Few<Choice<'_>>>, tokens: u64) -> Re
     for choice in choices.into_iter().flat_map(Few::iter) {
         let index = choice.index.unwrap_or(0);
         if indices.contains(&index) || choice.is_lost(tokens) {
-            return Err(Unreadable);
+            return Err(BadField);
         }
         indices.push(index);
     }
-    if lists > 1 { Err(Unreadable) } else { Ok(()) }
+    if lists > 1 { Err(BadField) } else { Ok(()) }
 }
 
 object! {
     /// Element of `choices`, in a chunk (`delta`), a whole object (`message`) or a legacy completion (`text`).
-    struct Choice<'a> {
+    struct ChoiceBody<'a> {
         index: u32 = "index",
-        delta: chat::Delta<'a> = "delta",
-        message: chat::Delta<'a> = "message",
+        delta: chat::DeltaBody<'a> = "delta",
+        message: chat::DeltaBody<'a> = "message",
         text: Text<'a> = "text",
         logprobs: Raw<'a> = "logprobs",
         finish_reason: Raw<'a> = "finish_reason",
@@ -253,7 +253,7 @@ object! {
     }
 }
 
-impl Choice<'_> {
+impl ChoiceBody<'_> {
     /// Returns true if the content is missing, although the engine must have generated some. `tokens`: completion
     /// tokens that the engine reports.
     fn is_lost(&self, tokens: u64) -> bool {
@@ -269,58 +269,58 @@ impl Choice<'_> {
     }
 }
 
-/// Emitter of one choice's events. Sends them in canonical order and attaches the riders to the first.
+/// Emitter of one choice's events. Sends them in canonical order and attaches the extras to the first.
 struct ChoiceEmitter<'a, 'to> {
-    to: &'to mut dyn Sink,
+    to: &'to mut dyn EventSink,
     choice: u32,
     reading: ReadOptions,
-    riders: Riders<'a>,
+    extras: FrameExtras<'a>,
     usage: Option<Box<ChunkUsage>>,
     emitted: u32,
 }
 
 impl<'a> ChoiceEmitter<'a, '_> {
-    fn attach_riders(&mut self, choice: &mut Choice<'a>, shape: LogprobShape) -> Result<(), Unreadable> {
-        self.riders.logprobs = logprobs(choice.logprobs, shape, self.reading, self.to)?;
-        self.riders.choice_extensions = take_requested(self.reading.extensions, &mut choice.rest);
+    fn attach_extras(&mut self, choice: &mut ChoiceBody<'a>, shape: LogprobShape) -> Result<(), BadField> {
+        self.extras.logprobs = logprobs(choice.logprobs, shape, self.reading, self.to)?;
+        self.extras.choice_extensions = take_requested(self.reading.extensions, &mut choice.rest);
         note_unknown(&choice.rest, self.to);
-        self.riders.choice = std::mem::take(&mut choice.rest);
-        self.riders.choice_upstream = choice.x_upstream;
+        self.extras.choice = std::mem::take(&mut choice.rest);
+        self.extras.choice_upstream = choice.x_upstream;
         Ok(())
     }
 
-    /// Moves the unknown fields of the delta or message to the riders.
-    fn attach_delta_riders(&mut self, delta: &mut chat::Delta<'a>) {
+    /// Moves the unknown fields of the delta or message to the extras.
+    fn attach_delta_extras(&mut self, delta: &mut chat::DeltaBody<'a>) {
         // Client libraries add up the values in deltas, so nulls there are dropped.
         delta.rest.drop_null();
         note_unknown(&delta.rest, self.to);
-        self.riders.delta = std::mem::take(&mut delta.rest);
+        self.extras.delta = std::mem::take(&mut delta.rest);
     }
 
-    /// Emits a part of a whole message. Streams have no frame for it, so no riders go with it.
+    /// Emits a part of a whole message. Streams have no frame for it, so no extras go with it.
     fn emit_part(&mut self, name: PartName, data: Option<Raw<'a>>) {
         // The role frame comes first, and the extensions about the prompt belong on it.
-        if !self.riders.chunk_extensions.is_empty() {
-            let riders = std::mem::take(&mut self.riders);
-            self.riders = self.to.delta(self.choice, Delta::Role, riders);
+        if !self.extras.chunk_extensions.is_empty() {
+            let extras = std::mem::take(&mut self.extras);
+            self.extras = self.to.delta(self.choice, Delta::Role, extras);
         }
-        self.to.delta(self.choice, Delta::Part { name, data }, Riders::default());
+        self.to.delta(self.choice, Delta::Part { name, data }, FrameExtras::default());
     }
 
-    /// Takes the riders for the next event.
-    fn take_riders(&mut self) -> Riders<'a> {
+    /// Takes the extras for the next event.
+    fn take_extras(&mut self) -> FrameExtras<'a> {
         self.emitted += 1;
-        Riders { usage: self.usage.clone(), ..std::mem::take(&mut self.riders) }
+        FrameExtras { usage: self.usage.clone(), ..std::mem::take(&mut self.extras) }
     }
 
     fn emit(&mut self, delta: Delta<'_>) {
-        let riders = self.take_riders();
-        self.riders = self.to.delta(self.choice, delta, riders);
+        let extras = self.take_extras();
+        self.extras = self.to.delta(self.choice, delta, extras);
     }
 
     fn emit_tool(&mut self, entry: ToolEntry<'_>) {
-        let riders = self.take_riders();
-        self.riders = self.to.tool(self.choice, entry, riders);
+        let extras = self.take_extras();
+        self.extras = self.to.tool(self.choice, entry, extras);
     }
 
     /// Emits text, unless it is empty.
@@ -330,22 +330,22 @@ impl<'a> ChoiceEmitter<'a, '_> {
         }
     }
 
-    /// Emits the choice's end, if it has one. Returns the riders of the chunk that no frame took, for the next
+    /// Emits the choice's end, if it has one. Returns the extras of the chunk that no frame took, for the next
     /// choice. Fails if the finish reason is unreadable.
-    fn finish(mut self, choice: &Choice<'a>) -> Result<Riders<'a>, Unreadable> {
+    fn finish(mut self, choice: &ChoiceBody<'a>) -> Result<FrameExtras<'a>, BadField> {
         let pieces = self.emitted;
-        if self.riders.logprobs.is_some() {
+        if self.extras.logprobs.is_some() {
             self.emit(Delta::Bare);
         }
         let (word, rules) = read_finish(choice.finish_reason)?;
         rules.iter().for_each(|rule| self.to.count_rule(*rule));
         match word {
             FinishWord::No => {
-                if self.emitted == 0 && self.riders.choice_extensions.is_empty() {
+                if self.emitted == 0 && self.extras.choice_extensions.is_empty() {
                     self.emit(Delta::Role);
                 }
                 // The chunk has token ids, but no text was made of them.
-                let extensions = [&self.riders.chunk_extensions, &self.riders.choice_extensions];
+                let extensions = [&self.extras.chunk_extensions, &self.extras.choice_extensions];
                 if extensions.iter().any(|extras| !extras.is_empty()) {
                     self.emit(Delta::Bare);
                 }
@@ -361,19 +361,19 @@ impl<'a> ChoiceEmitter<'a, '_> {
         if pieces > 1 {
             self.to.count_rule(Rule::Split);
         }
-        Ok(Riders {
-            chunk: std::mem::take(&mut self.riders.chunk),
-            chunk_upstream: self.riders.chunk_upstream,
-            chunk_extensions: std::mem::take(&mut self.riders.chunk_extensions),
-            ..Riders::default()
+        Ok(FrameExtras {
+            chunk: std::mem::take(&mut self.extras.chunk),
+            chunk_upstream: self.extras.chunk_upstream,
+            chunk_extensions: std::mem::take(&mut self.extras.chunk_extensions),
+            ..FrameExtras::default()
         })
     }
 }
 
 object! {
     /// Chunk of a stream, or a whole object.
-    struct Chunk<'a> {
-        choices: Few<Choice<'a>> = "choices",
+    struct ChunkBody<'a> {
+        choices: Few<ChoiceBody<'a>> = "choices",
         id: Text<'a> = "id",
         object: Raw<'a> = "object",
         created: Raw<'a> = "created",
@@ -418,7 +418,7 @@ fn classify(frame: Frame<'_>) -> FrameText<'_> {
     }
 }
 
-impl<'a> Chunk<'a> {
+impl<'a> ChunkBody<'a> {
     /// Returns the failure if the chunk is an error object.
     fn failure(&self, text: &str) -> Option<Failure> {
         let is_error = self.error.is_some() || is_error_object(self.object, self.kind);
@@ -435,12 +435,12 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// Moves the chunk's extensions and unknown fields to the riders.
-    fn board(&mut self, extensions: Extensions, riders: &mut Riders<'a>, to: &mut dyn Sink) {
-        riders.chunk_extensions = take_requested(extensions, &mut self.rest);
+    /// Moves the chunk's extensions and unknown fields to the extras.
+    fn move_extras(&mut self, extensions: Extensions, extras: &mut FrameExtras<'a>, to: &mut dyn EventSink) {
+        extras.chunk_extensions = take_requested(extensions, &mut self.rest);
         note_unknown(&self.rest, to);
-        riders.chunk = std::mem::take(&mut self.rest);
-        riders.chunk_upstream = self.x_upstream;
+        extras.chunk = std::mem::take(&mut self.rest);
+        extras.chunk_upstream = self.x_upstream;
     }
 }
 
@@ -458,7 +458,7 @@ fn take_requested<'a>(extensions: Extensions, rest: &mut Extras<'a>) -> Extras<'
     found
 }
 
-fn note_unknown(rest: &Extras<'_>, to: &mut dyn Sink) {
+fn note_unknown(rest: &Extras<'_>, to: &mut dyn EventSink) {
     for _ in rest.iter().filter(|(_, raw)| raw.get() != "null") {
         to.count_rule(Rule::UnknownField);
     }
@@ -504,7 +504,7 @@ impl<'a> UsageDetails<'a> {
 impl UsageBody<'_> {
     /// Returns the counts, each from the first of its known places that has one. `None` if prompt, completion and
     /// total are all absent (an empty object is no usage), or if one of them is given and is no count.
-    fn counts(&self, to: &mut dyn Sink) -> Option<Usage> {
+    fn counts(&self, to: &mut dyn EventSink) -> Option<Usage> {
         let usage = self.read();
         if (usage.is_some() || self.is_wrong()) && !self.is_canonical() {
             to.count_rule(Rule::Usage);
@@ -597,14 +597,14 @@ fn is_natural_stop(finish_reason: Option<Raw<'_>>) -> bool {
 
 /// Reads `finish_reason`. Returns its meaning, and the rules by which it departs from the format. Fails if it is
 /// neither a string nor an object with a type.
-fn read_finish(raw: Option<Raw<'_>>) -> Result<(FinishWord, &'static [Rule]), Unreadable> {
+fn read_finish(raw: Option<Raw<'_>>) -> Result<(FinishWord, &'static [Rule]), BadField> {
     const OTHER: &[Rule] = &[Rule::FinishWord];
     let Some(raw) = raw else { return Ok((FinishWord::No, &[])) };
     let word = match Text::of(raw) {
         Some(word) => word,
         None => {
-            let body: FinishBody<'_> = read(raw.get()).map_err(|_| Unreadable)?;
-            body.kind.ok_or(Unreadable)?
+            let body: FinishBody<'_> = read(raw.get()).map_err(|_| BadField)?;
+            body.kind.ok_or(BadField)?
         }
     };
     let decoded = word.decoded();
@@ -682,14 +682,14 @@ object! {
 }
 
 impl<'a> LogprobBody<'a> {
-    fn tokens(self) -> Result<Option<Logprobs<'a>>, Unreadable> {
+    fn tokens(self) -> Result<Option<Logprobs<'a>>, BadField> {
         let filled = |list: Option<Vec<TokenLogprob<'a>>>| list.filter(|list| !list.is_empty());
         let (content, refusal) = (filled(self.content), filled(self.refusal));
         Ok((content.is_some() || refusal.is_some()).then_some(Logprobs::Tokens { content, refusal }))
     }
 
     /// Returns the legacy arrays, or entries in chat's shape, which llama.cpp also writes in completions.
-    fn of_completion(self) -> Result<Option<Logprobs<'a>>, Unreadable> {
+    fn of_completion(self) -> Result<Option<Logprobs<'a>>, BadField> {
         match self.tokens {
             Some(_) => self.legacy(),
             // Completions have no refusals.
@@ -699,10 +699,10 @@ impl<'a> LogprobBody<'a> {
         }
     }
 
-    fn legacy(self) -> Result<Option<Logprobs<'a>>, Unreadable> {
+    fn legacy(self) -> Result<Option<Logprobs<'a>>, BadField> {
         let lists = [self.tokens, self.token_logprobs, self.top_logprobs, self.text_offset];
         if !lists.iter().flatten().all(|list| list.get().starts_with('[')) {
-            return Err(Unreadable);
+            return Err(BadField);
         }
         let said = self
             .tokens
@@ -716,10 +716,10 @@ fn logprobs<'a>(
     raw: Option<Raw<'a>>,
     shape: LogprobShape,
     reading: ReadOptions,
-    to: &mut dyn Sink,
-) -> Result<Option<Logprobs<'a>>, Unreadable> {
+    to: &mut dyn EventSink,
+) -> Result<Option<Logprobs<'a>>, BadField> {
     let Some(raw) = raw else { return Ok(None) };
-    let body: LogprobBody<'_> = read(raw.get()).map_err(|_| Unreadable)?;
+    let body: LogprobBody<'_> = read(raw.get()).map_err(|_| BadField)?;
     let found = shape.select(body)?;
     if found.is_some() && !reading.logprobs {
         to.count_rule(Rule::LogprobsUnasked);
@@ -741,43 +741,48 @@ mod tests {
     #[derive(Default)]
     struct Record {
         lines: Vec<String>,
-        /// True if the sink makes no frame of anything, and so returns all riders.
+        /// True if the sink makes no frame of anything, and so returns all extras.
         makes_no_frame: bool,
     }
 
     impl Record {
-        fn add<'a>(&mut self, mut line: String, riders: Riders<'a>) -> Riders<'a> {
-            if let Some(running) = &riders.usage {
+        fn add<'a>(&mut self, mut line: String, extras: FrameExtras<'a>) -> FrameExtras<'a> {
+            if let Some(running) = &extras.usage {
                 line += &format!(" running={}", running.usage.completion);
                 line += if running.last { " last" } else { "" };
             }
-            for (level, raw) in [("chunk", riders.chunk_upstream), ("choice", riders.choice_upstream)] {
+            for (level, raw) in [("chunk", extras.chunk_upstream), ("choice", extras.choice_upstream)] {
                 line += &raw.map_or_else(String::new, |raw| format!(" {level}.x_upstream={raw}"));
             }
             self.lines.push(line);
-            if self.makes_no_frame { riders } else { Riders::default() }
+            if self.makes_no_frame { extras } else { FrameExtras::default() }
         }
     }
 
-    impl Sink for Record {
+    impl EventSink for Record {
         fn event(&mut self, event: Event<'_>) {
             self.lines.push(shown::event(&event));
         }
 
-        fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
+        fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
             let late = if matches!(delta, Delta::Sealed { late: true, .. }) { " late" } else { "" };
-            let line = format!("{choice} {}{}{late}", shown::delta(&delta), shown::riders(&riders));
-            self.add(line, riders)
+            let line = format!("{choice} {}{}{late}", shown::delta(&delta), shown::extras(&extras));
+            self.add(line, extras)
         }
 
-        fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
+        fn tool<'a>(
+            &mut self,
+            choice: u32,
+            entry: ToolEntry<'_>,
+            extras: FrameExtras<'a>,
+        ) -> FrameExtras<'a> {
             let kind = if entry.kind == ToolKind::Custom { "custom" } else { "tool" };
             let mut line = format!("{choice} {kind}");
             line += &entry.index.map_or_else(String::new, |index| format!(" {index}"));
             for (name, text) in [("id", entry.id), ("name", entry.name), ("args", entry.args)] {
                 line += &text.map_or_else(String::new, |text| format!(" {name}={}", text.decoded()));
             }
-            self.add(line + &shown::riders(&riders), riders)
+            self.add(line + &shown::extras(&extras), extras)
         }
 
         fn count_rule(&mut self, rule: Rule) {

@@ -3,7 +3,7 @@
 //! Takes: a raw list. Gives: its text and its reasoning, each joined in the order of the parts. Never: fails on a part
 //! of a kind that it does not know.
 
-use super::{Rule, Sink, Unreadable, members};
+use super::{BadField, EventSink, Rule, members};
 use crate::json::{Raw, Text, object, read};
 
 object! {
@@ -26,8 +26,8 @@ pub(super) struct Parts {
 impl Parts {
     /// Reads `content` that is not a string, and counts what differs from the format. Fails if it is not a list of
     /// objects.
-    pub(super) fn of_content(content: Raw<'_>, to: &mut dyn Sink) -> Result<Self, Unreadable> {
-        let list: Vec<Part<'_>> = read(content.get()).map_err(|_| Unreadable)?;
+    pub(super) fn of_content(content: Raw<'_>, to: &mut dyn EventSink) -> Result<Self, BadField> {
+        let list: Vec<Part<'_>> = read(content.get()).map_err(|_| BadField)?;
         let mut parts = Self::default();
         for part in &list {
             to.count_rule(Rule::ContentParts);

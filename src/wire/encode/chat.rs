@@ -9,7 +9,7 @@ use super::frame::{LogprobLists, write_index, write_logprobs};
 use super::stream::StreamChoice;
 use super::whole::WholeChoice;
 use crate::json::{Text, compacted, write_number, write_string};
-use crate::wire::event::{Delta, Logprobs, PartName, Riders, ToolKind};
+use crate::wire::event::{Delta, FrameExtras, Logprobs, PartName, ToolKind};
 use crate::wire::options::{Obfuscation, Options, ReasoningField, RoleFrame};
 use crate::wire::{Shape, Stamp};
 use bytes::{BufMut, BytesMut};
@@ -98,7 +98,7 @@ impl StreamChoice for ChatChoices {
         &mut self,
         choice: u32,
         delta: &Delta<'_>,
-        riders: &Riders<'_>,
+        extras: &FrameExtras<'_>,
         out: &mut BytesMut,
     ) -> Option<String> {
         out.put_u8(b'{');
@@ -108,7 +108,7 @@ impl StreamChoice for ChatChoices {
         self.write_delta(choice, delta, out);
         let written = out.len() - start;
         out.extend_from_slice(b"},\"logprobs\":");
-        write_logprobs(riders.logprobs.as_ref(), out);
+        write_logprobs(extras.logprobs.as_ref(), out);
         let padding = self.padding.as_mut().filter(|_| !matches!(delta, Delta::Role | Delta::Finish(_)));
         padding.map(|padding| padding.fill(written))
     }
@@ -178,9 +178,9 @@ struct Padding(u64);
 impl Padding {
     fn fill(&mut self, written: usize) -> String {
         const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-        let wanted = 32 - written % 32;
-        let mut padding = String::with_capacity(wanted);
-        while padding.len() < wanted {
+        let length = 32 - written % 32;
+        let mut padding = String::with_capacity(length);
+        while padding.len() < length {
             // xorshift64: its quality does not matter, the letters only hide lengths.
             self.0 ^= self.0 << 13;
             self.0 ^= self.0 >> 7;
@@ -194,7 +194,7 @@ impl Padding {
 
 /// Collected message of one choice of a whole object; texts are in canonical JSON spelling.
 #[derive(Debug, Default)]
-pub(super) struct Message {
+pub(super) struct ChatMessage {
     content: Option<BytesMut>,
     reasoning: BytesMut,
     refusal: Option<BytesMut>,
@@ -204,7 +204,7 @@ pub(super) struct Message {
     calls: Vec<BytesMut>,
 }
 
-impl WholeChoice for Message {
+impl WholeChoice for ChatMessage {
     const HAS_TIER: bool = true;
     const INNER: &'static str = "message";
 

@@ -6,7 +6,7 @@
 use super::frame::{LogprobLists, write_arrays, write_index};
 use super::stream::StreamChoice;
 use super::whole::WholeChoice;
-use crate::wire::event::{Delta, Logprobs, Riders};
+use crate::wire::event::{Delta, FrameExtras, Logprobs};
 use crate::wire::options::Options;
 use bytes::BytesMut;
 
@@ -31,7 +31,7 @@ impl StreamChoice for CompletionsChoices {
         &mut self,
         choice: u32,
         delta: &Delta<'_>,
-        riders: &Riders<'_>,
+        extras: &FrameExtras<'_>,
         out: &mut BytesMut,
     ) -> Option<String> {
         out.extend_from_slice(b"{\"text\":\"");
@@ -42,11 +42,11 @@ impl StreamChoice for CompletionsChoices {
         write_index(choice, out);
         out.extend_from_slice(b",\"logprobs\":");
         let at = choice as usize;
-        if riders.logprobs.is_some() && self.offsets.len() <= at {
+        if extras.logprobs.is_some() && self.offsets.len() <= at {
             self.offsets.resize(at + 1, 0);
         }
         let offset = self.offsets.get_mut(at);
-        write_arrays(riders.logprobs.as_ref(), offset.unwrap_or(&mut 0), out);
+        write_arrays(extras.logprobs.as_ref(), offset.unwrap_or(&mut 0), out);
         None
     }
 }

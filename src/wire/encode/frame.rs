@@ -1,7 +1,7 @@
 //! Parts of frames and objects that Chat Completions and Completions share.
 
 use crate::json::{Extras, Raw, write_compact, write_number, write_string};
-use crate::wire::event::{Head, Logprobs, Riders, TokenLogprob, Usage};
+use crate::wire::event::{FrameExtras, Head, Logprobs, TokenLogprob, Usage};
 use crate::wire::fault::Failure;
 use crate::wire::options::{ErrorFrame, Options, UnknownFields};
 use crate::wire::sse::DONE;
@@ -74,10 +74,10 @@ impl Envelope {
         out.extend_from_slice(self.rendered.get(DATA.len()..).unwrap_or_default());
     }
 
-    /// Closes a frame after its choice: usage, padding, extensions and leftovers of the chunk.
-    pub(super) fn close_frame(&self, riders: &Riders<'_>, padding: Option<&str>, out: &mut BytesMut) {
+    /// Closes a frame after its choice: usage, padding, extensions and unknown fields of the chunk.
+    pub(super) fn close_frame(&self, extras: &FrameExtras<'_>, padding: Option<&str>, out: &mut BytesMut) {
         out.put_u8(b']');
-        match &riders.usage {
+        match &extras.usage {
             Some(running) if self.usage_key => self.usage_member(&running.usage, out),
             _ if self.usage_key => out.extend_from_slice(b",\"usage\":null"),
             _ => {}
@@ -87,8 +87,8 @@ impl Envelope {
             out.extend_from_slice(padding.as_bytes());
             out.put_u8(b'"');
         }
-        write_extensions(&riders.chunk_extensions, out);
-        self.chunk_leftovers(riders, out);
+        write_extensions(&extras.chunk_extensions, out);
+        self.chunk_unknown_fields(extras, out);
         out.extend_from_slice(b"}\n\n");
     }
 
@@ -98,12 +98,12 @@ impl Envelope {
     }
 
     /// Appends the usage frame, whose `choices` is empty.
-    pub(super) fn usage_frame(&self, usage: &Usage, riders: &Riders<'_>, out: &mut BytesMut) {
+    pub(super) fn usage_frame(&self, usage: &Usage, extras: &FrameExtras<'_>, out: &mut BytesMut) {
         self.open_frame(out);
         out.put_u8(b']');
         self.usage_member(usage, out);
-        write_extensions(&riders.chunk_extensions, out);
-        self.chunk_leftovers(riders, out);
+        write_extensions(&extras.chunk_extensions, out);
+        self.chunk_unknown_fields(extras, out);
         out.extend_from_slice(b"}\n\n");
     }
 
@@ -120,21 +120,21 @@ impl Envelope {
 
     /// Appends the chunk's fields that the format does not define: under `x_upstream` or in place, as the option
     /// `unknown_fields` says.
-    pub(super) fn chunk_leftovers(&self, riders: &Riders<'_>, out: &mut BytesMut) {
-        self.leftovers(riders.chunk_upstream, &riders.chunk, None, out);
+    pub(super) fn chunk_unknown_fields(&self, extras: &FrameExtras<'_>, out: &mut BytesMut) {
+        self.unknown_fields(extras.chunk_upstream, &extras.chunk, None, out);
     }
 
     /// Appends the choice's fields that the format does not define. `delta`: name of the choice's inner object
     /// (`delta` or `message`).
-    pub(super) fn choice_leftovers(&self, riders: &Riders<'_>, delta: &str, out: &mut BytesMut) {
-        let inner = Some((delta, &riders.delta)).filter(|(_, extras)| !extras.is_empty());
-        self.leftovers(riders.choice_upstream, &riders.choice, inner, out);
+    pub(super) fn choice_unknown_fields(&self, extras: &FrameExtras<'_>, delta: &str, out: &mut BytesMut) {
+        let inner = Some((delta, &extras.delta)).filter(|(_, extras)| !extras.is_empty());
+        self.unknown_fields(extras.choice_upstream, &extras.choice, inner, out);
     }
 
     /// Appends the fields of one level (chunk or choice) that the format does not define. `given`: value of the
     /// engine's own `x_upstream`, which replaces the other fields under that key. `inner`: fields of the inner object,
     /// with its name.
-    fn leftovers(
+    fn unknown_fields(
         &self,
         given: Option<Raw<'_>>,
         own: &Extras<'_>,
@@ -207,8 +207,8 @@ impl ExtensionLists {
 
     /// Appends the extensions in canonical order, each preceded by a comma.
     pub(super) fn write(&self, out: &mut BytesMut) {
-        let asked = Extensions { token_ids: true, prompt_logprobs: true, ..Extensions::default() };
-        self.write_keys(asked.keys(), out);
+        let extensions = Extensions { token_ids: true, prompt_logprobs: true, ..Extensions::default() };
+        self.write_keys(extensions.keys(), out);
     }
 
     /// Appends the extensions of these keys in their order, each preceded by a comma.

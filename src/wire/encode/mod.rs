@@ -14,16 +14,16 @@ mod tool_names;
 mod whole;
 
 pub use messages::{
-    Message, MessageReply, SignThinking, StopRules, THREAD_UNSUPPORTED, ThinkingDisplay, ThinkingProof,
-    messages_status, write_messages_error,
+    MessageEncoder, MessageReply, SignThinking, StopRules, THREAD_UNSUPPORTED, ThinkingDisplay,
+    ThinkingProof, messages_status, write_messages_error,
 };
 pub(crate) use responses::write_error;
 pub use responses::{
-    Calls, Echo, Finished, Framing, NameMeaning, OutputCall, OutputItem, Persisted, RecoveredItems, Reply,
-    Response, Seal, Sealing, StreamForm, in_dialect,
+    Echo, EventFraming, Finished, LimitUse, NameMeaning, OutputCall, OutputCalls, OutputItem, Persisted,
+    RecoveredItems, Reply, Response, Seal, Sealing, StreamForm, in_dialect,
 };
 
-use super::event::{Delta, Event, Riders};
+use super::event::{Delta, Event, FrameExtras};
 use super::fault::Failure;
 use super::{Api, OutputBuffer, Shape, Stamp};
 use stream::FrameStream;
@@ -36,14 +36,7 @@ pub trait Encode: Send {
     /// Appends the bytes that this event means to the client.
     fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer);
 
-    /// Passes on how much of its rate limit the client has used, where that is known. Only Responses streams report
-    /// it (wire-format 4.9).
-    fn limits(&mut self, _limits: Limits) {}
-
-    /// Sets the current time in Unix seconds. An answer that ends afterwards has this time as `completed_at`.
-    fn clock(&mut self, _now: u64) {}
-
-    /// Takes the failure of an answer that this API cannot express, such as arguments behind the end of their call
+    /// Takes the failure of an answer that this API cannot express, such as arguments after the end of their call
     /// (messages 4.4). The answer then fails as if the engine had reported it.
     fn take_rejection(&mut self) -> Option<Failure> {
         None
@@ -62,66 +55,26 @@ pub trait Encode: Send {
 
     /// Appends the bytes for a delta of text as a template: the encoder does not remember the text.
     fn template(&mut self, choice: u32, delta: Delta<'_>, out: &mut OutputBuffer) {
-        self.event(Event::Delta { choice, delta, riders: Riders::default() }, out);
+        self.event(Event::Delta { choice, delta, extras: FrameExtras::default() }, out);
     }
 
     /// Takes note of a text, in canonical spelling, that the fast path has written into a template.
     fn filled(&mut self, _spelled: &[u8]) {}
 
-    /// Returns true if the answer is a list of items, each a message, reasoning or a call (Responses).
-    fn has_items(&self) -> bool {
-        false
-    }
-
-    /// Writes the events of a background response that waits for its turn, before an engine has answered
-    /// (wire-format 4.6 rule 1). Returns its object as JSON; `None` for APIs without such responses.
-    fn queue(&mut self, _out: &mut OutputBuffer) -> Option<String> {
+    /// Returns the encoder of a Responses answer; `None` for other APIs, whose answers are not stored.
+    fn response(&self) -> Option<&Response> {
         None
     }
 
-    /// Returns the id under which the answer can be stored; `None` before its first event, and for APIs whose
-    /// answers are not stored.
-    fn response_id(&self) -> Option<&str> {
+    /// Returns the encoder of a Responses answer, to change it; `None` for other APIs.
+    fn response_mut(&mut self) -> Option<&mut Response> {
         None
     }
-
-    /// Returns the object of an answer in progress as JSON, without items; `None` for APIs that have none.
-    fn object_in_progress(&self) -> Option<String> {
-        None
-    }
-
-    /// Takes the items since the last pause, if the answer has paused to wait for the outputs of its calls. Another
-    /// engine answer then continues it, with the same encoder.
-    fn take_pause(&mut self) -> Option<Vec<OutputItem>> {
-        None
-    }
-
-    /// Returns the answer once it has ended, for the store; `None` before, and for APIs whose answers are not
-    /// stored.
-    fn finished(&self) -> Option<Finished> {
-        None
-    }
-
-    /// Takes back the last frames that were written, which have not been sent: frames are numbered as before them, and
-    /// an answer that had ended may fail.
-    fn withdraw(&mut self, _frames: u64) {}
-
-    /// Writes the end of an answer that has ended: the last event, or the whole object. Called by the server if the
-    /// end waits for the store, else by the encoder itself. Called once more, it writes the same events anew.
-    fn write_end(&mut self, _persisted: Persisted, _out: &mut OutputBuffer) {}
 }
 
-/// Use of the client's rate limit, reported in the event `response.rate_limits.updated` (wire-format 4.9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Share of the limit that is used, 0 to 100.
-    pub used_percent: u64,
-    /// Length of the limit's window, in minutes.
-    pub window_minutes: u64,
-}
-
-/// Returns the encoder for the client API and form that `shape` names. Calls are renamed where the client knows
-/// them in another form than the engine.
+/// Returns the encoder for the client API and form that `shape` names. Those of Messages and Responses are for answers
+/// without a request: the server makes them with the request's parameters. Calls are renamed where the client knows them in
+/// another form than the engine.
 pub fn encoder(shape: &Shape, stamp: &Stamp) -> Box<dyn Encode> {
     match (shape.client, shape.stream) {
         (Api::Chat, true) => {
@@ -129,7 +82,7 @@ pub fn encoder(shape: &Shape, stamp: &Stamp) -> Box<dyn Encode> {
             ToolNames::wrap(Box::new(FrameStream::new("chat.completion.chunk", shape, choices)), shape)
         }
         (Api::Chat, false) => {
-            ToolNames::wrap(Box::new(WholeObject::<chat::Message>::new("chat.completion", shape)), shape)
+            ToolNames::wrap(Box::new(WholeObject::<chat::ChatMessage>::new("chat.completion", shape)), shape)
         }
         (Api::Completions, true) => {
             let choices = completions::CompletionsChoices::default();
@@ -138,7 +91,7 @@ pub fn encoder(shape: &Shape, stamp: &Stamp) -> Box<dyn Encode> {
         (Api::Completions, false) => {
             Box::new(WholeObject::<completions::WholeText>::new(completions::OBJECT, shape))
         }
-        (Api::Messages, _) => Box::new(Message::of(shape, stamp)),
+        (Api::Messages, _) => Box::new(MessageEncoder::of(shape, stamp)),
         (Api::Responses, stream) => {
             let reply = Reply {
                 reasoning: shape.options.responses_reasoning,
@@ -157,7 +110,7 @@ mod tests {
     use super::*;
     use crate::json::{Extras, Raw, Text};
     use crate::wire::event::{
-        ChunkUsage, Delta, Finish, Head, Logprobs, Reason, Riders, TokenLogprob, ToolKind, Usage,
+        ChunkUsage, Delta, Finish, FrameExtras, Head, Logprobs, Reason, TokenLogprob, ToolKind, Usage,
     };
     use crate::wire::options::{ContinuousUsage, Obfuscation, Options, UnknownFields};
     use std::sync::Arc;
@@ -177,16 +130,16 @@ mod tests {
         Event::Head(Head { id: Some(Text::plain("x")), created: Some(1), tier, ..Head::default() })
     }
 
-    fn delta<'a>(choice: u32, delta: Delta<'a>, riders: Riders<'a>) -> Event<'a> {
-        Event::Delta { choice, delta, riders }
+    fn delta<'a>(choice: u32, delta: Delta<'a>, extras: FrameExtras<'a>) -> Event<'a> {
+        Event::Delta { choice, delta, extras }
     }
 
-    fn content(choice: u32, text: &str, riders: Riders<'static>) -> Event<'static> {
-        delta(choice, Delta::Content(Text::plain(Box::leak(text.into()))), riders)
+    fn content(choice: u32, text: &str, extras: FrameExtras<'static>) -> Event<'static> {
+        delta(choice, Delta::Content(Text::plain(Box::leak(text.into()))), extras)
     }
 
-    fn stop(choice: u32, riders: Riders<'static>) -> Event<'static> {
-        delta(choice, Delta::Finish(Finish { reason: Reason::Stop, stop: None }), riders)
+    fn stop(choice: u32, extras: FrameExtras<'static>) -> Event<'static> {
+        delta(choice, Delta::Finish(Finish { reason: Reason::Stop, stop: None }), extras)
     }
 
     fn extras(key: &'static str, json: &'static str) -> Extras<'static> {
@@ -195,23 +148,23 @@ mod tests {
         extras
     }
 
-    /// Returns the riders of a chunk that counts three tokens. `last`: it also has the finish.
-    fn counted(last: bool) -> Riders<'static> {
+    /// Returns the extras of a chunk that counts three tokens. `last`: it also has the finish.
+    fn counted(last: bool) -> FrameExtras<'static> {
         let usage = Usage { completion: 3, total: 3, ..Usage::default() };
-        Riders { usage: Some(Box::new(ChunkUsage { usage, last })), ..Riders::default() }
+        FrameExtras { usage: Some(Box::new(ChunkUsage { usage, last })), ..FrameExtras::default() }
     }
 
-    fn tokens(words: &[&'static str]) -> Riders<'static> {
+    fn tokens(words: &[&'static str]) -> FrameExtras<'static> {
         let entry = |word: &&'static str| TokenLogprob {
             token: Text::plain(word),
             logprob: Raw::of("-1"),
             ..TokenLogprob::default()
         };
         let content = Some(words.iter().map(entry).collect());
-        Riders { logprobs: Some(Logprobs::Tokens { content, refusal: None }), ..Riders::default() }
+        FrameExtras { logprobs: Some(Logprobs::Tokens { content, refusal: None }), ..FrameExtras::default() }
     }
 
-    /// Returns what an encoder writes for an answer of these events, each with a line of its own: the part of its
+    /// Returns what an encoder writes for an answer of these events, each with its own line: the part of its
     /// frame from `choices` on, or the whole object.
     fn written(shape: &Shape, events: Vec<Event<'_>>) -> Vec<String> {
         let mut encoder = encoder(shape, &Stamp { seed: 7, ..Stamp::default() });
@@ -225,7 +178,7 @@ mod tests {
         encoder.event(event, &mut out);
         let text = String::from_utf8(out.to_vec()).unwrap();
         let short = |frame: &str| match frame.split_once(r#""choices":"#) {
-            Some((_, behind)) => behind.to_owned(),
+            Some((_, after)) => after.to_owned(),
             None => frame.to_owned(),
         };
         text.split("\n\n").map(short).collect::<Vec<_>>().join("\n").trim_end().to_owned()
@@ -238,13 +191,13 @@ mod tests {
         let options = Options { obfuscation: Obfuscation::OnRequest, ..Options::default() };
         let padded = Shape { include_obfuscation: true, ..shape(Api::Chat, true, options) };
         let texts: Vec<_> = (1..=40).map(|length| "a".repeat(length)).collect();
-        let mut events = vec![delta(0, Delta::Role, Riders::default())];
-        events.extend(texts.iter().map(|text| content(0, text, Riders::default())));
-        events.push(stop(0, Riders::default()));
+        let mut events = vec![delta(0, Delta::Role, FrameExtras::default())];
+        events.extend(texts.iter().map(|text| content(0, text, FrameExtras::default())));
+        events.push(stop(0, FrameExtras::default()));
         let lines = written(&padded, events);
         let padding = |line: &str| {
-            let (_, behind) = line.split_once(r#""obfuscation":""#)?;
-            Some(behind.split_once('"')?.0.to_owned())
+            let (_, after) = line.split_once(r#""obfuscation":""#)?;
+            Some(after.split_once('"')?.0.to_owned())
         };
         assert_eq!((padding(&lines[0]), padding(&lines[41])), (None, None), "neither role nor finish");
         let paddings: Vec<_> = lines[1..41].iter().map(|line| padding(line).unwrap()).collect();
@@ -274,14 +227,14 @@ mod tests {
             assert!(frame.contains(COUNT) && !waits, "{frame}");
             assert_eq!(write(content(0, "b", counted(true))), (String::new(), true));
             // The next frame of another kind releases it.
-            let (frames, waits) = write(stop(1, Riders::default()));
+            let (frames, waits) = write(stop(1, FrameExtras::default()));
             assert_eq!(
                 (frames.matches(COUNT).count(), frames.lines().count(), waits),
                 (1, 2, false),
                 "{frames}"
             );
             assert_eq!(write(content(0, "c", counted(true))), (String::new(), true));
-            let extra = Riders { choice: extras("x", "1"), ..Riders::default() };
+            let extra = FrameExtras { choice: extras("x", "1"), ..FrameExtras::default() };
             let (frames, _) = write(stop(0, extra));
             assert_eq!(
                 frames.lines().count(),
@@ -323,7 +276,11 @@ mod tests {
             (plain(Api::Responses), false, true),
         ] {
             let encoder = encoder(&shape, &Stamp::default());
-            assert_eq!((encoder.is_plain(), encoder.has_items()), (is_plain, has_items), "{shape:?}");
+            assert_eq!(
+                (encoder.is_plain(), encoder.response().is_some()),
+                (is_plain, has_items),
+                "{shape:?}"
+            );
         }
         let mut renaming = encoder(&custom(counting(Api::Chat)), &Stamp::default());
         frames(&mut *renaming, head());
@@ -342,10 +299,10 @@ mod tests {
         };
         let start = |choice, slot, name| {
             let start = Delta::ToolStart { slot, id: "i", name, namespace: None, kind: ToolKind::Function };
-            delta(choice, start, Riders::default())
+            delta(choice, start, FrameExtras::default())
         };
         let args = |choice, slot, text| {
-            delta(choice, Delta::ToolArgs { slot, args: Text::plain(text) }, Riders::default())
+            delta(choice, Delta::ToolArgs { slot, args: Text::plain(text) }, FrameExtras::default())
         };
         let lines = written(
             &two,
@@ -366,9 +323,12 @@ mod tests {
 
     #[test]
     fn lists_of_ids_are_joined() {
-        let ids = |json| Riders { choice_extensions: extras("token_ids", json), ..Riders::default() };
-        let prompt =
-            |json| Riders { choice_extensions: extras("prompt_logprobs", json), ..Riders::default() };
+        let ids =
+            |json| FrameExtras { choice_extensions: extras("token_ids", json), ..FrameExtras::default() };
+        let prompt = |json| FrameExtras {
+            choice_extensions: extras("prompt_logprobs", json),
+            ..FrameExtras::default()
+        };
         for api in [Api::Chat, Api::Completions] {
             for (lists, expected) in [
                 (["[1]", "[2, 3]"], r#""token_ids":[1,2,3]"#),
@@ -397,7 +357,7 @@ mod tests {
                 content(1, "ab", tokens(&["ab"])),
                 content(0, "c", tokens(&["c"])),
                 content(1, "d", tokens(&["d"])),
-                content(0, "e", Riders::default()),
+                content(0, "e", FrameExtras::default()),
                 content(1, "f", tokens(&["f"])),
             ],
         );
@@ -405,23 +365,25 @@ mod tests {
             assert!(offsets[line].contains(&format!(r#""text_offset":[{offset}]"#)), "{}", offsets[line]);
         }
         // Token ids without text have a frame.
-        let bare = Riders { choice_extensions: extras("token_ids", "[1]"), ..Riders::default() };
+        let bare = FrameExtras { choice_extensions: extras("token_ids", "[1]"), ..FrameExtras::default() };
         assert_eq!(
             written(&stream, vec![delta(0, Delta::Bare, bare)]),
             [r#"[{"text":"","index":0,"logprobs":null,"finish_reason":null,"token_ids":[1]}]}"#]
         );
-        let chunk = Riders {
+        let chunk = FrameExtras {
             chunk_extensions: extras("prompt_token_ids", "[7]"),
             chunk: extras("x", "1"),
-            ..Riders::default()
+            ..FrameExtras::default()
         };
-        let lines = written(&whole, vec![content(0, "a", chunk), stop(0, Riders::default()), Event::End]);
+        let lines =
+            written(&whole, vec![content(0, "a", chunk), stop(0, FrameExtras::default()), Event::End]);
         assert!(lines[2].ends_with(r#"],"prompt_token_ids":[7],"x_upstream":{"x":1}}"#), "{lines:?}");
         // The legacy object has no service tier.
         for shape in [stream, whole] {
             let mut encoder = encoder(&shape, &Stamp::default());
             let mut out = OutputBuffer::default();
-            for event in [head(), content(0, "a", Riders::default()), stop(0, Riders::default()), Event::End]
+            for event in
+                [head(), content(0, "a", FrameExtras::default()), stop(0, FrameExtras::default()), Event::End]
             {
                 encoder.event(event, &mut out);
             }

@@ -6,7 +6,7 @@
 use super::Encode;
 use super::frame::{Envelope, write_extensions};
 use crate::json::{write_compact, write_string};
-use crate::wire::event::{Delta, Event, Finish, Riders};
+use crate::wire::event::{Delta, Event, Finish, FrameExtras};
 use crate::wire::sse::DONE;
 use crate::wire::{OutputBuffer, Shape};
 use bytes::{BufMut, BytesMut};
@@ -25,7 +25,7 @@ pub(super) trait StreamChoice: Send {
         &mut self,
         choice: u32,
         delta: &Delta<'_>,
-        riders: &Riders<'_>,
+        extras: &FrameExtras<'_>,
         out: &mut BytesMut,
     ) -> Option<String>;
 
@@ -64,41 +64,47 @@ impl<C: StreamChoice> FrameStream<C> {
         }
     }
 
-    fn delta(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) {
+    fn delta(&mut self, choice: u32, delta: &Delta<'_>, extras: &FrameExtras<'_>, out: &mut BytesMut) {
         if !C::has_frame(delta) {
             return;
         }
         if let Delta::Finish(finish) = delta
-            && self.merge_finish(choice, finish, riders, out)
+            && self.merge_finish(choice, finish, extras, out)
         {
             return;
         }
         self.release(out);
         // The chunk of this delta also ends the choice.
-        let is_last = riders.usage.as_ref().is_some_and(|running| running.last);
+        let is_last = extras.usage.as_ref().is_some_and(|running| running.last);
         if self.counts && is_last && !matches!(delta, Delta::Role | Delta::Finish(_)) {
             let mut frame = BytesMut::new();
-            let reason = self.frame(choice, delta, riders, &mut frame);
+            let reason = self.frame(choice, delta, extras, &mut frame);
             self.waiting = Some(WaitingFrame { choice, frame, reason });
         } else {
-            self.frame(choice, delta, riders, out);
+            self.frame(choice, delta, extras, out);
         }
     }
 
     /// Appends a frame. Returns the position of its finish reason, counted from the start of `out`.
-    fn frame(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) -> usize {
+    fn frame(
+        &mut self,
+        choice: u32,
+        delta: &Delta<'_>,
+        extras: &FrameExtras<'_>,
+        out: &mut BytesMut,
+    ) -> usize {
         self.envelope.open_frame(out);
-        let padding = self.choices.write(choice, delta, riders, out);
+        let padding = self.choices.write(choice, delta, extras, out);
         out.extend_from_slice(b",\"finish_reason\":");
         let reason = out.len();
         match delta {
             Delta::Finish(finish) => write_reason(finish, out),
             _ => out.extend_from_slice(b"null"),
         }
-        write_extensions(&riders.choice_extensions, out);
-        self.envelope.choice_leftovers(riders, "delta", out);
+        write_extensions(&extras.choice_extensions, out);
+        self.envelope.choice_unknown_fields(extras, "delta", out);
         out.put_u8(b'}');
-        self.envelope.close_frame(riders, padding.as_deref(), out);
+        self.envelope.close_frame(extras, padding.as_deref(), out);
         reason
     }
 
@@ -110,20 +116,20 @@ impl<C: StreamChoice> FrameStream<C> {
     }
 
     /// Appends the waiting frame merged with the finish of its choice. Returns false if no frame of that choice
-    /// waits, or if the finish has riders and so needs a frame of its own.
+    /// waits, or if the finish has extras and so needs its own frame.
     fn merge_finish(
         &mut self,
         choice: u32,
         finish: &Finish<'_>,
-        riders: &Riders<'_>,
+        extras: &FrameExtras<'_>,
         out: &mut BytesMut,
     ) -> bool {
-        let is_it = |waiting: &mut WaitingFrame| waiting.choice == choice && riders.is_empty();
+        let is_it = |waiting: &mut WaitingFrame| waiting.choice == choice && extras.is_empty();
         let Some(waiting) = self.waiting.take_if(is_it) else { return false };
-        let (before, behind) = waiting.frame.split_at(waiting.reason);
+        let (before, after) = waiting.frame.split_at(waiting.reason);
         out.extend_from_slice(before);
         write_reason(finish, out);
-        out.extend_from_slice(behind.strip_prefix(b"null").unwrap_or(behind));
+        out.extend_from_slice(after.strip_prefix(b"null").unwrap_or(after));
         true
     }
 }
@@ -136,8 +142,8 @@ impl<C: StreamChoice> Encode for FrameStream<C> {
         }
         match event {
             Event::Head(head) => self.envelope.render(&head),
-            Event::Delta { choice, delta, riders } => self.delta(choice, &delta, &riders, out),
-            Event::Usage { usage, riders, .. } => self.envelope.usage_frame(&usage, &riders, out),
+            Event::Delta { choice, delta, extras } => self.delta(choice, &delta, &extras, out),
+            Event::Usage { usage, extras, .. } => self.envelope.usage_frame(&usage, &extras, out),
             Event::Foreign { .. } | Event::Limits(_) => {}
             Event::Fail(failure) => self.envelope.error_frame(&failure, out),
             Event::End => out.extend_from_slice(DONE),

@@ -5,10 +5,10 @@
 //! the arguments of a custom tool's call until they are complete. Never: drops arguments that do not have the
 //! expected form.
 
+use super::Encode;
 use super::responses::input_of;
-use super::{Encode, Limits};
 use crate::json::Text;
-use crate::wire::event::{Delta, Event, Finish, Reason, Riders, ToolKind};
+use crate::wire::event::{Delta, Event, Finish, FrameExtras, Reason, ToolKind};
 use crate::wire::{OutputBuffer, Shape};
 use bytes::BytesMut;
 
@@ -39,7 +39,7 @@ impl ToolNames {
         Box::new(Self { inner, custom, legacy, open: Vec::new() })
     }
 
-    fn delta(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'_>, out: &mut OutputBuffer) {
+    fn delta(&mut self, choice: u32, delta: Delta<'_>, extras: FrameExtras<'_>, out: &mut OutputBuffer) {
         match delta {
             Delta::ToolStart { slot, id, name, namespace, kind: ToolKind::Function }
                 if self.custom.iter().any(|custom| custom == name) =>
@@ -47,45 +47,45 @@ impl ToolNames {
                 self.close(Some(choice), out);
                 self.open.push(OpenCustomCall { choice, slot, arguments: BytesMut::new() });
                 let delta = Delta::ToolStart { slot, id, name, namespace, kind: ToolKind::Custom };
-                self.pass(choice, delta, riders, out);
+                self.pass(choice, delta, extras, out);
             }
             Delta::ToolArgs { slot, args } => {
                 let is_it = |open: &&mut OpenCustomCall| open.choice == choice && open.slot == slot;
                 match self.open.iter_mut().find(is_it) {
                     Some(open) => {
                         args.write(&mut open.arguments);
-                        if !riders.is_empty() {
-                            self.pass(choice, Delta::Bare, riders, out);
+                        if !extras.is_empty() {
+                            self.pass(choice, Delta::Bare, extras, out);
                         }
                     }
                     None if self.legacy => {
                         let delta = Delta::FunctionCall { name: None, arguments: Some(args) };
-                        self.pass(choice, delta, riders, out);
+                        self.pass(choice, delta, extras, out);
                     }
-                    None => self.pass(choice, Delta::ToolArgs { slot, args }, riders, out),
+                    None => self.pass(choice, Delta::ToolArgs { slot, args }, extras, out),
                 }
             }
             // The legacy form has room for one call; the normaliser has dropped the others (`Shape::one_call`).
             Delta::ToolStart { name, .. } if self.legacy => {
                 let arguments = Some(Text::default());
                 let delta = Delta::FunctionCall { name: Some(Text::plain(name)), arguments };
-                self.pass(choice, delta, riders, out);
+                self.pass(choice, delta, extras, out);
             }
             Delta::Finish(Finish { reason: Reason::ToolCalls, stop }) if self.legacy => {
                 let delta = Delta::Finish(Finish { reason: Reason::FunctionCall, stop });
-                self.pass(choice, delta, riders, out);
+                self.pass(choice, delta, extras, out);
             }
             delta => {
                 if matches!(delta, Delta::Finish(_) | Delta::ToolStart { .. }) {
                     self.close(Some(choice), out);
                 }
-                self.pass(choice, delta, riders, out);
+                self.pass(choice, delta, extras, out);
             }
         }
     }
 
-    fn pass(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'_>, out: &mut OutputBuffer) {
-        self.inner.event(Event::Delta { choice, delta, riders }, out);
+    fn pass(&mut self, choice: u32, delta: Delta<'_>, extras: FrameExtras<'_>, out: &mut OutputBuffer) {
+        self.inner.event(Event::Delta { choice, delta, extras }, out);
     }
 
     /// Passes on the unwrapped input of the open calls of one choice, or of all choices with `None`. Arguments that
@@ -99,7 +99,7 @@ impl ToolNames {
             let wrapped = Text::json(&spelled).decoded();
             let args = input_of(&wrapped).unwrap_or_else(|| Text::json(&spelled));
             if !args.is_empty() {
-                self.pass(choice, Delta::ToolArgs { slot, args }, Riders::default(), out);
+                self.pass(choice, Delta::ToolArgs { slot, args }, FrameExtras::default(), out);
             }
         }
     }
@@ -108,7 +108,7 @@ impl ToolNames {
 impl Encode for ToolNames {
     fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         match event {
-            Event::Delta { choice, delta, riders } => self.delta(choice, delta, riders, out),
+            Event::Delta { choice, delta, extras } => self.delta(choice, delta, extras, out),
             event => {
                 if matches!(event, Event::Fail(_) | Event::End) {
                     self.close(None, out);
@@ -118,27 +118,11 @@ impl Encode for ToolNames {
         }
     }
 
-    fn limits(&mut self, limits: Limits) {
-        self.inner.limits(limits);
-    }
-
-    fn withdraw(&mut self, frames: u64) {
-        self.inner.withdraw(frames);
-    }
-
-    fn clock(&mut self, now: u64) {
-        self.inner.clock(now);
-    }
-
     fn is_waiting(&self) -> bool {
         self.inner.is_waiting()
     }
 
     fn is_plain(&self) -> bool {
         self.inner.is_plain()
-    }
-
-    fn has_items(&self) -> bool {
-        self.inner.has_items()
     }
 }

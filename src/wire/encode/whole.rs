@@ -6,7 +6,7 @@
 use super::Encode;
 use super::frame::{Envelope, ExtensionLists, LogprobLists};
 use crate::json::{compacted, write_string};
-use crate::wire::event::{Delta, Event, Logprobs, Riders, Usage};
+use crate::wire::event::{Delta, Event, FrameExtras, Logprobs, Usage};
 use crate::wire::options::Options;
 use crate::wire::{OutputBuffer, Shape};
 use bytes::{BufMut, BytesMut};
@@ -38,7 +38,7 @@ pub(super) struct WholeObject<C> {
     choices: Vec<CollectedChoice<C>>,
     usage: Option<Usage>,
     extensions: ExtensionLists,
-    leftovers: BytesMut,
+    unknown_fields: BytesMut,
 }
 
 /// Collected choice of a whole object.
@@ -49,7 +49,7 @@ struct CollectedChoice<C> {
     finish: Option<&'static str>,
     stop: Option<String>,
     extensions: ExtensionLists,
-    leftovers: BytesMut,
+    unknown_fields: BytesMut,
 }
 
 impl<C: WholeChoice> WholeObject<C> {
@@ -59,27 +59,27 @@ impl<C: WholeChoice> WholeObject<C> {
             choices: Vec::new(),
             usage: None,
             extensions: ExtensionLists::default(),
-            leftovers: BytesMut::new(),
+            unknown_fields: BytesMut::new(),
         }
     }
 
-    fn keep_chunk_riders(&mut self, riders: &Riders<'_>) {
-        self.extensions.add(&riders.chunk_extensions);
-        if self.leftovers.is_empty() {
-            self.envelope.chunk_leftovers(riders, &mut self.leftovers);
+    fn keep_chunk_extras(&mut self, extras: &FrameExtras<'_>) {
+        self.extensions.add(&extras.chunk_extensions);
+        if self.unknown_fields.is_empty() {
+            self.envelope.chunk_unknown_fields(extras, &mut self.unknown_fields);
         }
     }
 
-    fn delta(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>) {
-        self.keep_chunk_riders(riders);
+    fn delta(&mut self, choice: u32, delta: &Delta<'_>, extras: &FrameExtras<'_>) {
+        self.keep_chunk_extras(extras);
         let index = choice as usize;
         self.choices.resize_with(self.choices.len().max(index + 1), CollectedChoice::default);
         let Some(choice) = self.choices.get_mut(index) else { return };
-        choice.extensions.add(&riders.choice_extensions);
-        if choice.leftovers.is_empty() {
-            self.envelope.choice_leftovers(riders, C::INNER, &mut choice.leftovers);
+        choice.extensions.add(&extras.choice_extensions);
+        if choice.unknown_fields.is_empty() {
+            self.envelope.choice_unknown_fields(extras, C::INNER, &mut choice.unknown_fields);
         }
-        if let Some(logprobs) = &riders.logprobs {
+        if let Some(logprobs) = &extras.logprobs {
             C::add_logprobs(logprobs, &mut choice.logprobs);
         }
         match delta {
@@ -105,7 +105,7 @@ impl<C: WholeChoice> WholeObject<C> {
                 out.extend_from_slice(stop.as_bytes());
             }
             choice.extensions.write(out);
-            out.extend_from_slice(&choice.leftovers);
+            out.extend_from_slice(&choice.unknown_fields);
             out.put_u8(b'}');
         }
         out.put_u8(b']');
@@ -113,7 +113,7 @@ impl<C: WholeChoice> WholeObject<C> {
             self.envelope.usage_member(usage, out);
         }
         self.extensions.write(out);
-        out.extend_from_slice(&self.leftovers);
+        out.extend_from_slice(&self.unknown_fields);
         out.put_u8(b'}');
     }
 }
@@ -122,10 +122,10 @@ impl<C: WholeChoice> Encode for WholeObject<C> {
     fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         match event {
             Event::Head(head) => self.envelope.render(&head),
-            Event::Delta { choice, delta, riders } => self.delta(choice, &delta, &riders),
-            Event::Usage { usage, riders, .. } => {
+            Event::Delta { choice, delta, extras } => self.delta(choice, &delta, &extras),
+            Event::Usage { usage, extras, .. } => {
                 self.usage = Some(usage);
-                self.keep_chunk_riders(&riders);
+                self.keep_chunk_extras(&extras);
             }
             Event::Foreign { .. } | Event::Limits(_) => {}
             // Before the end nothing has been written, so the server answers a failure with an HTTP error instead.

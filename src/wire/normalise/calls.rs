@@ -7,7 +7,7 @@ use super::held_arguments::{CallState, HeldArguments};
 use super::resent::{Repetition, Resent};
 use crate::json::Text;
 use crate::wire::arguments::Arguments;
-use crate::wire::event::{Delta, Riders, ToolKind};
+use crate::wire::event::{Delta, FrameExtras, ToolKind};
 use crate::wire::naming::Naming;
 use crate::wire::repair::MAX_HELD;
 use crate::wire::rule::{Rule, Tally};
@@ -16,8 +16,8 @@ use std::ops::Range;
 /// Calls of a choice, in the order in which the engine began them. What most deltas need to know of all calls is kept
 /// beside them: only a new id, and an entry for another call than the last, is searched.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
-    pub(super) all: Vec<Call>,
+pub(super) struct OpenCalls {
+    pub(super) all: Vec<OpenCall>,
     /// Number of calls whose header has been sent.
     pub(super) started: u32,
     /// Largest index of the engine so far: the call of a larger one is new.
@@ -30,7 +30,7 @@ pub(super) struct Calls {
 
 /// State of one call: its identity, and how far its header and arguments have been sent.
 #[derive(Debug, Default)]
-pub(super) struct Call {
+pub(super) struct OpenCall {
     pub(super) engine_index: Option<u64>,
     pub(super) engine_id: Option<String>,
     pub(super) name: Option<String>,
@@ -60,11 +60,11 @@ pub(super) struct PassedArguments<'a> {
     pub(super) held: Vec<u8>,
 }
 
-impl Calls {
+impl OpenCalls {
     /// Returns the client's index of the call that has this index of the engine; `None` if its header has not been
     /// sent.
     pub(super) fn place(&self, said: u32) -> Option<u32> {
-        let known = |call: &&Call| call.engine_index == Some(u64::from(said));
+        let known = |call: &&OpenCall| call.engine_index == Some(u64::from(said));
         self.all.iter().rfind(known)?.started
     }
 
@@ -113,7 +113,7 @@ impl Calls {
     /// client's index and the text.
     pub(super) fn pass_held(
         &mut self,
-        state: impl Fn(usize, &Call) -> Option<CallState>,
+        state: impl Fn(usize, &OpenCall) -> Option<CallState>,
         tally: &mut Tally,
         mut pass: impl FnMut(u32, Text<'_>),
     ) {
@@ -131,7 +131,7 @@ impl Calls {
                 }
                 self.settle(at, state, tally, |sent| pass(place, sent));
             }
-            self.may_hold |= self.all.get(at).is_some_and(Call::is_holding);
+            self.may_hold |= self.all.get(at).is_some_and(OpenCall::is_holding);
         }
     }
 
@@ -139,7 +139,7 @@ impl Calls {
     /// sent keeps it.
     pub(super) fn hold(&mut self, at: usize, piece: Text<'_>, pass: impl FnOnce(Text<'_>)) {
         let Self { all, held_bytes, may_hold, .. } = self;
-        let Some(Call { held, started, unsent_arguments, .. }) = all.get_mut(at) else { return };
+        let Some(OpenCall { held, started, unsent_arguments, .. }) = all.get_mut(at) else { return };
         let sent = held.as_mut().map(|held| {
             let before = held.len();
             let sent = held.read(&piece, MAX_HELD.saturating_sub(*held_bytes));
@@ -160,7 +160,7 @@ impl Calls {
 
     /// Gives the arguments held for repair to `pass`, if they are decided.
     fn settle(&mut self, at: usize, state: CallState, tally: &mut Tally, pass: impl FnOnce(Text<'_>)) {
-        let Some(Call { held: Some(held), arguments, .. }) = self.all.get_mut(at) else { return };
+        let Some(OpenCall { held: Some(held), arguments, .. }) = self.all.get_mut(at) else { return };
         self.held_bytes -= held.len();
         let sent = held.settle(state, arguments, tally);
         self.held_bytes += held.len();
@@ -190,7 +190,7 @@ impl Calls {
     /// JSON, and names that are no tool's (2.5 rule 14). `offered`: names of the request's functions; empty if unknown.
     pub(super) fn count_invalid(&self, offered: &[String], custom: &[String], tally: &mut Tally) {
         for call in self.all.iter().filter(|call| call.started.is_some()) {
-            let Call { name, arguments, kind, .. } = call;
+            let OpenCall { name, arguments, kind, .. } = call;
             let is_invalid = !arguments.is_complete() && !arguments.is_open() && !arguments.is_absent();
             tally.add(Rule::ToolArgumentsInvalid, u32::from(is_invalid && *kind == ToolKind::Function));
             let name = name.as_deref().unwrap_or_default();
@@ -211,12 +211,12 @@ impl Calls {
 
     pub(super) fn open(&mut self, index: Option<u64>) -> usize {
         self.highest = self.highest.max(index);
-        self.all.push(Call { engine_index: index, ..Call::default() });
+        self.all.push(OpenCall { engine_index: index, ..OpenCall::default() });
         self.all.len() - 1
     }
 }
 
-impl Call {
+impl OpenCall {
     /// Returns the state of this call after the engine has ended the item of a call. `ended`: that call's index as the
     /// engine counts. Engines end the items of a cut answer like any other.
     pub(super) fn state_at_end(&self, ended: u32) -> CallState {
@@ -263,8 +263,8 @@ impl Call {
         };
         let own = piece.first_characters(end);
         self.resent.read(&own);
-        let behind = piece.skip_characters(end);
-        match self.resent.take(&behind) {
+        let after = piece.skip_characters(end);
+        match self.resent.take(&after) {
             Repetition::Begun => {}
             Repetition::Same => {
                 self.arguments.drop_second();
@@ -297,7 +297,7 @@ impl Call {
         &mut self,
         place: (u32, u32),
         naming: &Naming<'_>,
-        riders: &mut Option<Riders<'_>>,
+        extras: &mut Option<FrameExtras<'_>>,
         tally: &mut Tally,
         to: &mut EncoderOutput<'_>,
     ) {
@@ -310,14 +310,14 @@ impl Call {
         let name = self.name.as_deref().unwrap_or_default();
         let start =
             Delta::ToolStart { slot, id: &id, name, namespace: self.namespace.as_deref(), kind: self.kind };
-        let usage = riders.as_ref().and_then(|riders| riders.usage.clone());
-        to.delta(choice, start, riders.take().unwrap_or_default());
+        let usage = extras.as_ref().and_then(|extras| extras.usage.clone());
+        to.delta(choice, start, extras.take().unwrap_or_default());
         self.started = Some(slot);
         if let Ok(waiting) = std::str::from_utf8(&self.unsent_arguments)
             && !waiting.is_empty()
         {
-            let riders = Riders { usage, ..Riders::default() };
-            to.delta(choice, Delta::ToolArgs { slot, args: Text::json(waiting) }, riders);
+            let extras = FrameExtras { usage, ..FrameExtras::default() };
+            to.delta(choice, Delta::ToolArgs { slot, args: Text::json(waiting) }, extras);
         }
         self.unsent_arguments = Vec::new();
     }

@@ -22,21 +22,27 @@ pub(super) struct Digest {
     hash: u64,
     /// Characters of the text so far.
     length: usize,
-    place: Place,
-    number: Number,
+    place: DigestPlace,
+    number: DigestNumber,
     /// First half of a surrogate pair.
     high: Option<u16>,
 }
 
 impl Default for Digest {
     fn default() -> Self {
-        Self { hash: BASIS, length: 0, place: Place::default(), number: Number::default(), high: None }
+        Self {
+            hash: BASIS,
+            length: 0,
+            place: DigestPlace::default(),
+            number: DigestNumber::default(),
+            high: None,
+        }
     }
 }
 
 /// Position in the JSON text, as far as the spelling depends on it.
 #[derive(Clone, Copy, Debug, Default)]
-enum Place {
+enum DigestPlace {
     #[default]
     Outside,
     String,
@@ -47,12 +53,12 @@ enum Place {
 
 /// Number that may continue with the next character.
 #[derive(Clone, Copy, Debug)]
-struct Number {
+struct DigestNumber {
     bytes: [u8; LONGEST_NUMBER],
     length: u8,
 }
 
-impl Default for Number {
+impl Default for DigestNumber {
     fn default() -> Self {
         Self { bytes: [0; LONGEST_NUMBER], length: 0 }
     }
@@ -82,20 +88,20 @@ impl Digest {
     fn step(&mut self, character: char) {
         self.length += 1;
         match self.place {
-            Place::Outside => self.outside(character),
-            Place::String => match character {
+            DigestPlace::Outside => self.outside(character),
+            DigestPlace::String => match character {
                 '"' => {
                     self.end_pair();
                     self.mark(0);
-                    self.place = Place::Outside;
+                    self.place = DigestPlace::Outside;
                 }
-                '\\' => self.place = Place::Escape,
+                '\\' => self.place = DigestPlace::Escape,
                 character => self.add_character(character),
             },
-            Place::Escape => {
-                self.place = Place::String;
+            DigestPlace::Escape => {
+                self.place = DigestPlace::String;
                 match character {
-                    'u' => self.place = Place::Unicode(0, 0),
+                    'u' => self.place = DigestPlace::Unicode(0, 0),
                     'n' => self.add_character('\n'),
                     't' => self.add_character('\t'),
                     'r' => self.add_character('\r'),
@@ -104,9 +110,10 @@ impl Digest {
                     other => self.add_character(other),
                 }
             }
-            Place::Unicode(count, code) => {
+            DigestPlace::Unicode(count, code) => {
                 let code = code << 4 | character.to_digit(16).unwrap_or(0);
-                self.place = if count == 3 { Place::String } else { Place::Unicode(count + 1, code) };
+                self.place =
+                    if count == 3 { DigestPlace::String } else { DigestPlace::Unicode(count + 1, code) };
                 if count == 3 {
                     self.unit(code);
                 }
@@ -124,7 +131,7 @@ impl Digest {
             ' ' | '\t' | '\r' | '\n' => {}
             '"' => {
                 self.mark(1);
-                self.place = Place::String;
+                self.place = DigestPlace::String;
             }
             other => self.add(u32::from(other)),
         }
@@ -161,7 +168,7 @@ impl Digest {
     }
 
     fn number(&mut self, character: char) {
-        let Number { bytes, length } = &mut self.number;
+        let DigestNumber { bytes, length } = &mut self.number;
         match (bytes.get_mut(usize::from(*length)), u8::try_from(character)) {
             (Some(place), Ok(byte)) => {
                 *place = byte;
@@ -173,7 +180,7 @@ impl Digest {
 
     /// Hashes a number that has ended: whole numbers as they are spelled, others by their value.
     fn end_number(&mut self) {
-        let Number { bytes, length } = std::mem::take(&mut self.number);
+        let DigestNumber { bytes, length } = std::mem::take(&mut self.number);
         let text =
             bytes.get(..length.into()).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default();
         if text.is_empty() {

@@ -12,7 +12,7 @@ use crate::wire::{Shape, Stamp, ident};
 /// Envelope of the answer. Id, time and model are fixed by the first usable event; tier and fingerprint are added
 /// once known.
 #[derive(Debug)]
-pub(super) struct Envelope {
+pub(super) struct AnswerEnvelope {
     /// Id and time as the engine spells them, to notice changes.
     engine: (String, Option<u64>),
     pub(super) id: String,
@@ -22,7 +22,7 @@ pub(super) struct Envelope {
     fingerprint: Option<String>,
 }
 
-impl Envelope {
+impl AnswerEnvelope {
     /// Creates the envelope from the first head.
     pub(super) fn of(head: &Head<'_>, shape: &Shape, stamp: &Stamp, tally: &mut Tally) -> Self {
         let engine = head.id.map(|id| id.decoded().into_owned()).unwrap_or_default();

@@ -3,7 +3,7 @@
 //! Takes: the engine's reason, the calls of the choice, what the client asked for, the usage. Gives: the client's reason.
 //! Never: changes `length` or `content_filter`.
 
-use super::calls::Calls;
+use super::calls::OpenCalls;
 use super::held_arguments::CallState;
 use crate::wire::Shape;
 use crate::wire::arguments::Arguments;
@@ -14,7 +14,7 @@ use crate::wire::rule::{Rule, Tally};
 /// Returns the reason that the client gets.
 pub(super) fn canonical(
     said: Reason,
-    calls: &Calls,
+    calls: &OpenCalls,
     shape: &Shape,
     usage: Option<&Usage>,
     tally: &mut Tally,

@@ -63,11 +63,11 @@ impl HeldArguments {
             },
             RepairArguments::Json | RepairArguments::Off => 0,
         };
-        let (own, behind) = piece.split_at_checked(end).unwrap_or((&piece, ""));
-        self.text.push_str(behind);
+        let (own, after) = piece.split_at_checked(end).unwrap_or((&piece, ""));
+        self.text.push_str(after);
         let is_text = self.option == RepairArguments::Tail
             && (self.text.len() > LONGEST_TAIL || Tail::of(&self.text) == Tail::Other);
-        self.passes = is_text || behind.len() > room;
+        self.passes = is_text || after.len() > room;
         let more = if self.passes { std::mem::take(&mut self.text) } else { String::new() };
         Some(own.to_owned() + &more).filter(|sent| !sent.is_empty())
     }

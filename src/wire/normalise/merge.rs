@@ -12,25 +12,25 @@
 //! tried.
 
 use crate::json::Extras;
-use crate::wire::detached_riders::HeldRiders;
 use crate::wire::encode::Encode;
-use crate::wire::event::{Delta, Event, Riders, Usage};
+use crate::wire::event::{Delta, Event, FrameExtras, Usage};
 use crate::wire::fault::Failure;
+use crate::wire::held_extras::HeldExtras;
 use crate::wire::{MissingChoices, OutputBuffer, Summary};
 
 /// State of a merged answer.
 #[derive(Debug, Default)]
 pub(in crate::wire) struct Merge {
-    parts: Vec<Part>,
+    parts: Vec<MergedPart>,
     /// True once an answer has given the head. The heads of the others are dropped.
     has_head: bool,
     /// Unknown fields of a usage chunk, kept for the one usage frame at the end.
-    riders: HeldRiders,
+    extras: HeldExtras,
     /// True once the extensions that describe the prompt have been sent.
     prompt_told: bool,
     /// True once the merged answer has ended or failed.
     pub(in crate::wire) ended: bool,
-    /// True if an answer that is not being read at the moment has had content.
+    /// True if one of the answers has had content.
     pub(in crate::wire) has_content: bool,
     /// Combined summary of the answers that have ended.
     pub(in crate::wire) past: Summary,
@@ -38,7 +38,7 @@ pub(in crate::wire) struct Merge {
 
 /// State of one choice of a merged answer.
 #[derive(Clone, Debug, Default)]
-struct Part {
+struct MergedPart {
     /// True if this choice's answer gave the head, so that its changes are passed on.
     leads: bool,
     /// True once the client has received a role frame for this choice.
@@ -50,7 +50,7 @@ struct Part {
 impl Merge {
     /// Creates the state of an answer with this number of choices.
     pub(in crate::wire) fn new(choices: u32) -> Self {
-        Self { parts: vec![Part::default(); choices as usize], ..Self::default() }
+        Self { parts: vec![MergedPart::default(); choices as usize], ..Self::default() }
     }
 
     /// Creates the state of an answer that has some of its choices; the missing ones come from answers of their
@@ -69,7 +69,7 @@ impl Merge {
             let is_given = at < missing.choices;
             let usage = missing.usage.filter(|_| is_given);
             let usage = usage.map(|usage| if at == 0 { usage } else { nothing(usage) });
-            Part { leads: false, introduced: is_given, usage, ended: is_given }
+            MergedPart { leads: false, introduced: is_given, usage, ended: is_given }
         };
         let parts = (0..missing.requested).map(part).collect();
         Self { parts, has_head: true, prompt_told, has_content: true, past, ..Self::default() }
@@ -81,11 +81,6 @@ impl Merge {
         if let Some(part) = self.parts.get_mut(choice as usize) {
             part.leads = false;
         }
-    }
-
-    /// Reopens an answer that has ended, so that it can fail.
-    pub(in crate::wire) fn reopen(&mut self) {
-        self.ended = false;
     }
 
     /// Fails the whole answer, because one of its parts has failed for good.
@@ -116,12 +111,12 @@ impl Merge {
                     encoder.event(event, out);
                 }
             }
-            Event::Delta { delta: Delta::Role, riders, .. } => self.introduce(choice, riders, encoder, out),
-            Event::Delta { delta, riders, .. } => encoder.event(Event::Delta { choice, delta, riders }, out),
-            Event::Usage { usage, riders, .. } => {
+            Event::Delta { delta: Delta::Role, extras, .. } => self.introduce(choice, extras, encoder, out),
+            Event::Delta { delta, extras, .. } => encoder.event(Event::Delta { choice, delta, extras }, out),
+            Event::Usage { usage, extras, .. } => {
                 part.usage = Some(usage);
-                if riders.has_chunk_extras() {
-                    self.riders = HeldRiders::of(riders);
+                if extras.has_unknown_of_chunk() {
+                    self.extras = HeldExtras::of(extras);
                 }
             }
             Event::Foreign { .. } | Event::Limits(_) => encoder.event(event, out),
@@ -139,20 +134,20 @@ impl Merge {
     fn introduce(
         &mut self,
         choice: u32,
-        mut riders: Riders<'_>,
+        mut extras: FrameExtras<'_>,
         encoder: &mut dyn Encode,
         out: &mut OutputBuffer,
     ) {
         // All parts have the same prompt, so its extensions are sent once.
-        if !riders.chunk_extensions.is_empty() && std::mem::replace(&mut self.prompt_told, true) {
-            riders.chunk_extensions = Extras::default();
+        if !extras.chunk_extensions.is_empty() && std::mem::replace(&mut self.prompt_told, true) {
+            extras.chunk_extensions = Extras::default();
         }
         for (at, part) in (0..=choice).zip(&mut self.parts) {
             if !std::mem::replace(&mut part.introduced, true) {
-                let chunk_extensions = std::mem::take(&mut riders.chunk_extensions);
-                let usage = riders.usage.clone();
-                let riders = Riders { usage, chunk_extensions, ..Riders::default() };
-                encoder.event(Event::Delta { choice: at, delta: Delta::Role, riders }, out);
+                let chunk_extensions = std::mem::take(&mut extras.chunk_extensions);
+                let usage = extras.usage.clone();
+                let extras = FrameExtras { usage, chunk_extensions, ..FrameExtras::default() };
+                encoder.event(Event::Delta { choice: at, delta: Delta::Role, extras }, out);
             }
         }
     }
@@ -168,7 +163,7 @@ impl Merge {
         if let Some(usage) =
             all.and_then(|all| all.into_iter().reduce(|sum, one| sum.with_shared_prompt(&one)))
         {
-            encoder.event(Event::Usage { usage, alone: true, riders: self.riders.lend() }, out);
+            encoder.event(Event::Usage { usage, alone: true, extras: self.extras.lend() }, out);
         }
         encoder.event(Event::End, out);
     }

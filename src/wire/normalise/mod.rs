@@ -2,7 +2,7 @@
 //!
 //! Takes: events in any order that engines send. Gives: role once, finish once and last, usage last, dense tool
 //! calls, one end.
-//! Remembers: one small [`Choice`] each, the held finish, the last usage. Never: text, except arguments that wait
+//! Remembers: one small [`NormalisedChoice`] each, the held finish, the last usage. Never: text, except arguments that wait
 //! for a name or for a repair.
 
 mod answer_writer;
@@ -16,21 +16,21 @@ mod repetition;
 mod resent;
 mod short;
 
-use super::detached_riders::HeldRiders;
-use super::disclosure::EngineKey;
-use super::event::{Delta, Event, Finish, Head, Reason, Riders, ToolEntry, ToolKind, Usage};
+use super::disclosure::{EngineKey, disclosed, hide_key};
+use super::event::{Delta, Event, Finish, FrameExtras, Head, Reason, ToolEntry, ToolKind, Usage};
 use super::fault::{Failure, Fault};
+use super::held_extras::HeldExtras;
 use super::naming::Naming;
 use super::options::{GuardFinish, MissingFinish};
 use super::rule::{Rule, Tally};
 use super::{Api, Ending, PROMPT_TOKEN_IDS, Shape, Stamp, TOKEN_IDS, ident};
 use crate::json::{Extras, Kept, Raw, Text};
-pub(super) use answer_writer::{AnswerWriter, EncoderOutput};
+pub use answer_writer::AnswerWriter;
+pub(super) use answer_writer::EncoderOutput;
 use answer_writer::{send_held, send_no_arguments};
-use calls::{Call, Calls};
-use envelope::Envelope;
+use calls::{OpenCall, OpenCalls};
+use envelope::AnswerEnvelope;
 use held_arguments::{CallState, HeldArguments};
-pub(super) use merge::Merge;
 use repetition::RepetitionGuard;
 use std::ops::Range;
 
@@ -43,14 +43,14 @@ const MAX_CALLS: usize = 1024;
 pub(super) struct Normaliser {
     shape: Shape,
     stamp: Stamp,
-    envelope: Option<Envelope>,
+    envelope: Option<AnswerEnvelope>,
     /// True if the envelope has changed since the last head was sent.
     head_due: bool,
-    choices: Vec<Choice>,
+    choices: Vec<NormalisedChoice>,
     held: Option<HeldFinish>,
     usage: Option<Usage>,
-    /// Riders of the usage chunk, for the usage frame at the end.
-    usage_riders: HeldRiders,
+    /// Extras of the usage chunk, for the usage frame at the end.
+    usage_extras: HeldExtras,
     failure: Option<Failure>,
     /// Key that error texts must not repeat.
     pub(super) engine_key: Option<EngineKey>,
@@ -66,13 +66,13 @@ pub(super) struct Normaliser {
 
 /// State of one choice of the answer.
 #[derive(Debug, Default)]
-struct Choice {
+struct NormalisedChoice {
     role_sent: bool,
     /// True once the engine has sent anything for the choice. The role frame may be sent earlier, because of a
     /// later choice.
     started: bool,
     finished: Option<Reason>,
-    calls: Calls,
+    calls: OpenCalls,
     repetition: RepetitionGuard,
     /// True once the choice has been ended because it repeats itself: what the engine still sends is not passed.
     is_stopped: bool,
@@ -84,7 +84,7 @@ struct HeldFinish {
     choice: u32,
     reason: Reason,
     stop: Option<Kept>,
-    riders: HeldRiders,
+    extras: HeldExtras,
 }
 
 impl Normaliser {
@@ -97,7 +97,7 @@ impl Normaliser {
             choices: Vec::new(),
             held: None,
             usage: None,
-            usage_riders: HeldRiders::default(),
+            usage_extras: HeldExtras::default(),
             failure: None,
             engine_key: None,
             ended: false,
@@ -114,10 +114,10 @@ impl Normaliser {
         }
         match event {
             Event::Head(head) => self.head(&head, to),
-            Event::Delta { choice, delta, riders } => {
-                self.delta(choice, delta, riders, to);
+            Event::Delta { choice, delta, extras } => {
+                self.delta(choice, delta, extras, to);
             }
-            Event::Usage { usage, alone, riders } => self.count(usage, alone, riders, to),
+            Event::Usage { usage, alone, extras } => self.count(usage, alone, extras, to),
             Event::Foreign { .. } => {
                 self.send_changed_head(to);
                 self.note_speech();
@@ -156,11 +156,11 @@ impl Normaliser {
             return;
         }
         let failure = match &self.engine_key {
-            Some(EngineKey(key)) => failure.without_key(key),
+            Some(EngineKey(key)) => hide_key(failure, key),
             None => failure,
         };
         let failure = match &self.stamp.request_id {
-            Some(id) => failure.disclosed(self.shape.options.engine_errors, &self.shape.model, id),
+            Some(id) => disclosed(failure, self.shape.options.engine_errors, &self.shape.model, id),
             None => failure,
         };
         self.held = None;
@@ -202,7 +202,7 @@ impl Normaliser {
             envelope.compare(head, tally);
             self.head_due |= envelope.add(head, shape, tally);
         } else {
-            let mut first = Envelope::of(head, shape, stamp, tally);
+            let mut first = AnswerEnvelope::of(head, shape, stamp, tally);
             first.add(head, shape, tally);
             to.event(Event::Head(first.head()));
             *envelope = Some(first);
@@ -218,37 +218,37 @@ impl Normaliser {
 
     // === choices ===
 
-    /// Handles an event of a choice. Returns the riders if no frame was made of it.
+    /// Handles an event of a choice. Returns the extras if no frame was made of it.
     pub(super) fn delta<'a>(
         &mut self,
         index: u32,
         delta: Delta<'_>,
-        mut riders: Riders<'a>,
+        mut extras: FrameExtras<'a>,
         to: &mut EncoderOutput<'_>,
-    ) -> Riders<'a> {
-        self.hide_tokens(&mut riders);
-        to.drop_sent_prompt(&mut riders);
+    ) -> FrameExtras<'a> {
+        self.hide_tokens(&mut extras);
+        to.drop_sent_prompt(&mut extras);
         if self.is_stopped(index) {
-            return riders;
+            return extras;
         }
-        let says_nothing = riders.logprobs.is_none()
-            && riders.chunk_extensions.is_empty()
-            && riders.choice_extensions.is_empty();
+        let says_nothing = extras.logprobs.is_none()
+            && extras.chunk_extensions.is_empty()
+            && extras.choice_extensions.is_empty();
         if says_nothing && matches!(delta, Delta::Bare) {
-            return riders;
+            return extras;
         }
         let hollow = matches!(delta, Delta::Finish(_) | Delta::Bare | Delta::Break | Delta::Done { .. });
-        if self.ended || self.changes_nothing(index, &delta) || !self.admit(index, hollow, &mut riders, to) {
-            return riders;
+        if self.ended || self.changes_nothing(index, &delta) || !self.admit(index, hollow, &mut extras, to) {
+            return extras;
         }
         match delta {
-            Delta::Role => return riders,
+            Delta::Role => return extras,
             Delta::Finish(_) if self.held.is_some() => {
                 self.tally.count(Rule::FinishRepeated);
-                return riders;
+                return extras;
             }
             Delta::Finish(finish) => {
-                self.hold_finish(index, finish, riders);
+                self.hold_finish(index, finish, extras);
                 self.end_stopped(to);
             }
             Delta::Done { slot: Some(said), cut } => {
@@ -261,7 +261,7 @@ impl Normaliser {
                     if !cut {
                         self.complete_calls(index, slot..slot + 1, to);
                     }
-                    to.delta(index, Delta::Done { slot: Some(slot), cut }, riders);
+                    to.delta(index, Delta::Done { slot: Some(slot), cut }, extras);
                 }
             }
             delta => {
@@ -274,13 +274,13 @@ impl Normaliser {
                     Delta::Content(text) | Delta::Reasoning(text) => Some(*text),
                     _ => None,
                 };
-                to.delta(index, delta, riders);
+                to.delta(index, delta, extras);
                 if let Some(text) = text {
                     self.watch(index, &text, to);
                 }
             }
         }
-        Riders::default()
+        FrameExtras::default()
     }
 
     /// Looks for repetition in text of a choice that has been sent, if the options say so, and ends the choice there.
@@ -303,7 +303,7 @@ impl Normaliser {
                 GuardFinish::Length => {
                     // A held finish can only be one of this choice, which text has followed.
                     let finish = Finish { reason: Reason::Length, stop: None };
-                    self.hold_finish(index, finish, Riders::default());
+                    self.hold_finish(index, finish, FrameExtras::default());
                     self.end_stopped(to);
                 }
             }
@@ -329,37 +329,37 @@ impl Normaliser {
         let known = self.choices.get(index as usize).is_some_and(|choice| choice.role_sent);
         let silent = known || (self.shape.client == Api::Completions && index < self.shape.choices);
         if silent && matches!(delta, Delta::Role) {
-            self.choices.resize_with(self.choices.len().max(index as usize + 1), Choice::default);
+            self.choices.resize_with(self.choices.len().max(index as usize + 1), NormalisedChoice::default);
             self.start(index);
             return true;
         }
         false
     }
 
-    /// Handles an entry of `tool_calls`. Returns the riders if no frame was made of it.
+    /// Handles an entry of `tool_calls`. Returns the extras if no frame was made of it.
     pub(super) fn tool<'a>(
         &mut self,
         index: u32,
         entry: ToolEntry<'_>,
-        mut riders: Riders<'a>,
+        mut extras: FrameExtras<'a>,
         to: &mut EncoderOutput<'_>,
-    ) -> Riders<'a> {
-        self.hide_tokens(&mut riders);
-        to.drop_sent_prompt(&mut riders);
-        if self.ended || self.is_stopped(index) || !self.admit(index, false, &mut riders, to) {
-            return riders;
+    ) -> FrameExtras<'a> {
+        self.hide_tokens(&mut extras);
+        to.drop_sent_prompt(&mut extras);
+        if self.ended || self.is_stopped(index) || !self.admit(index, false, &mut extras, to) {
+            return extras;
         }
         self.note_speech();
-        self.tool_entry(index, entry, riders, to)
+        self.tool_entry(index, entry, extras, to)
     }
 
     /// Removes token ids that samewire itself requested for parsing, if the client did not ask for them.
-    fn hide_tokens(&self, riders: &mut Riders<'_>) {
+    fn hide_tokens(&self, extras: &mut FrameExtras<'_>) {
         if !self.shape.extensions.token_ids
             && self.shape.script.as_deref().is_some_and(|script| script.has_tokens())
         {
-            riders.choice.take(TOKEN_IDS);
-            riders.chunk.take(PROMPT_TOKEN_IDS);
+            extras.choice.take(TOKEN_IDS);
+            extras.chunk.take(PROMPT_TOKEN_IDS);
         }
     }
 
@@ -377,7 +377,7 @@ impl Normaliser {
         &mut self,
         index: u32,
         hollow: bool,
-        riders: &mut Riders<'_>,
+        extras: &mut FrameExtras<'_>,
         to: &mut EncoderOutput<'_>,
     ) -> bool {
         if index >= self.shape.choices {
@@ -391,7 +391,7 @@ impl Normaliser {
             return false;
         }
         self.send_changed_head(to);
-        self.send_roles(index, riders, to);
+        self.send_roles(index, extras, to);
         self.start(index);
         let finished = self.choices.get(index as usize).is_some_and(|choice| choice.finished.is_some());
         match (finished, hollow) {
@@ -409,23 +409,23 @@ impl Normaliser {
     }
 
     /// Sends missing role frames up to `index`, in ascending order: client libraries index a list by them.
-    fn send_roles(&mut self, index: u32, riders: &mut Riders<'_>, to: &mut EncoderOutput<'_>) {
+    fn send_roles(&mut self, index: u32, extras: &mut FrameExtras<'_>, to: &mut EncoderOutput<'_>) {
         let count = index as usize + 1;
         if self.choices.get(index as usize).is_some_and(|choice| choice.role_sent) {
             return;
         }
-        self.choices.resize_with(self.choices.len().max(count), Choice::default);
+        self.choices.resize_with(self.choices.len().max(count), NormalisedChoice::default);
         for (at, choice) in (0..).zip(self.choices.iter_mut().take(count)) {
             if std::mem::replace(&mut choice.role_sent, true) {
                 continue;
             }
-            let usage = riders.usage.clone();
+            let usage = extras.usage.clone();
             // The role frame is the first frame made of the chunk; legacy completions have none.
             let chunk_extensions = match self.shape.client {
-                Api::Chat => std::mem::take(&mut riders.chunk_extensions),
+                Api::Chat => std::mem::take(&mut extras.chunk_extensions),
                 _ => Extras::default(),
             };
-            to.delta(at, Delta::Role, Riders { usage, chunk_extensions, ..Riders::default() });
+            to.delta(at, Delta::Role, FrameExtras { usage, chunk_extensions, ..FrameExtras::default() });
             if at != index {
                 self.tally.count(Rule::Role);
             }
@@ -438,11 +438,11 @@ impl Normaliser {
         &mut self,
         index: u32,
         entry: ToolEntry<'_>,
-        riders: Riders<'a>,
+        extras: FrameExtras<'a>,
         to: &mut EncoderOutput<'_>,
-    ) -> Riders<'a> {
+    ) -> FrameExtras<'a> {
         let naming = Naming::of(self.envelope.as_ref().map_or("", |envelope| &envelope.id), &self.shape);
-        let Some(choice) = self.choices.get_mut(index as usize) else { return riders };
+        let Some(choice) = self.choices.get_mut(index as usize) else { return extras };
         let id = entry.id.map(|id| id.decoded()).filter(|id| !id.is_empty());
         let name = entry.name.map(|name| name.decoded()).filter(|name| !name.is_empty());
         let slot = match entry.whole {
@@ -452,21 +452,21 @@ impl Normaliser {
         // Held text goes out first, unless this call has nothing to send before its name is known.
         let is_named = name.is_some() || entry.whole && self.shape.forced_function.is_some();
         if is_named || choice.calls.is_started(slot) {
-            let state = |at, _: &Call| Some(CallState::Interrupted).filter(|_| at != slot);
+            let state = |at, _: &OpenCall| Some(CallState::Interrupted).filter(|_| at != slot);
             choice.calls.pass_held(state, &mut self.tally, |place, held| send_held(index, place, held, to));
         }
         if choice.calls.all.len() > MAX_CALLS {
             let message = "The upstream engine sent more tool calls than an answer can have.";
             self.fail(Failure::from(Fault::InvalidEvent).with_message(message), to);
-            return riders;
+            return extras;
         }
         if slot > 0 && self.shape.one_call {
             self.tally.count(Rule::ToolSecond);
-            return riders;
+            return extras;
         }
         let is_taken = id.as_deref().is_some_and(|id| choice.calls.is_taken(id, slot));
-        let Calls { all, started: next, may_hold, .. } = &mut choice.calls;
-        let Some(call) = all.get_mut(slot) else { return riders };
+        let OpenCalls { all, started: next, may_hold, .. } = &mut choice.calls;
+        let Some(call) = all.get_mut(slot) else { return extras };
         if call.started.is_some() && (id.is_some() || name.is_some()) {
             self.tally.count(Rule::ToolRepeat);
         }
@@ -483,8 +483,8 @@ impl Normaliser {
         if call.held.is_none() && call.kind == ToolKind::Function {
             call.held = HeldArguments::of(self.shape.options.repair_arguments);
         }
-        let usage = riders.usage.clone();
-        let mut riders = Some(riders);
+        let usage = extras.usage.clone();
+        let mut extras = Some(extras);
         if call.started.is_none() && call.name.is_some() {
             if !call.unsent_arguments.is_empty() || call.is_holding() {
                 self.tally.count(Rule::ToolName);
@@ -492,7 +492,7 @@ impl Normaliser {
             if entry.index.is_some_and(|said| said != u64::from(*next)) {
                 self.tally.count(Rule::ToolIndex);
             }
-            call.start((index, *next), &naming, &mut riders, &mut self.tally, to);
+            call.start((index, *next), &naming, &mut extras, &mut self.tally, to);
             *next += 1;
         }
         let may_repeat = call.kind == ToolKind::Function && !entry.whole;
@@ -505,12 +505,13 @@ impl Normaliser {
             choice.calls.hold(slot, args, |args| {
                 if let Some(slot) = started {
                     let usage = usage.clone();
-                    let riders = riders.take().unwrap_or_else(|| Riders { usage, ..Riders::default() });
-                    to.delta(index, Delta::ToolArgs { slot, args }, riders);
+                    let extras =
+                        extras.take().unwrap_or_else(|| FrameExtras { usage, ..FrameExtras::default() });
+                    to.delta(index, Delta::ToolArgs { slot, args }, extras);
                 }
             });
         }
-        riders.unwrap_or_default()
+        extras.unwrap_or_default()
     }
 
     /// Sends what is held of the arguments of a choice's calls, as far as `state` decides it.
@@ -526,10 +527,10 @@ impl Normaliser {
     fn name_calls(&mut self, index: usize, to: &mut EncoderOutput<'_>) -> bool {
         let naming = Naming::of(self.envelope.as_ref().map_or("", |envelope| &envelope.id), &self.shape);
         let Some(choice) = self.choices.get_mut(index) else { return true };
-        let Calls { all, started: next, .. } = &mut choice.calls;
+        let OpenCalls { all, started: next, .. } = &mut choice.calls;
         let mut named = true;
-        let wanted = if self.shape.one_call { 1 } else { MAX_CALLS };
-        for call in all.iter_mut().take(wanted).filter(|call| call.started.is_none()) {
+        let most = if self.shape.one_call { 1 } else { MAX_CALLS };
+        for call in all.iter_mut().take(most).filter(|call| call.started.is_none()) {
             let Some(forced) = &self.shape.forced_function else {
                 named = false;
                 continue;
@@ -552,7 +553,7 @@ impl Normaliser {
 
     // === ends ===
 
-    fn hold_finish(&mut self, index: u32, finish: Finish<'_>, riders: Riders<'_>) {
+    fn hold_finish(&mut self, index: u32, finish: Finish<'_>, extras: FrameExtras<'_>) {
         let own = |raw: Option<Raw<'_>>| raw.map(Raw::keep);
         let stop = match self.shape.options.stop_details {
             true => own(Some(finish.stop.unwrap_or(Raw::NULL))),
@@ -564,7 +565,7 @@ impl Normaliser {
             }
         };
         self.held =
-            Some(HeldFinish { choice: index, reason: finish.reason, stop, riders: HeldRiders::of(riders) });
+            Some(HeldFinish { choice: index, reason: finish.reason, stop, extras: HeldExtras::of(extras) });
     }
 
     /// Sends the held finish, since nothing can precede it any more. Fails the answer if a call has no name.
@@ -590,10 +591,10 @@ impl Normaliser {
         let end = choice.calls.started.saturating_sub(is_cut.into());
         self.complete_calls(held.choice, 0..end, to);
         let finish = Finish { reason, stop: held.stop.as_ref().map(Kept::raw) };
-        let mut riders = held.riders.lend();
+        let mut extras = held.extras.lend();
         // Text that came after the finish may have had the ids as well.
-        to.drop_sent_prompt(&mut riders);
-        to.delta(held.choice, Delta::Finish(finish), riders);
+        to.drop_sent_prompt(&mut extras);
+        to.delta(held.choice, Delta::Finish(finish), extras);
     }
 
     /// Gives an empty object to those of these calls that have no arguments. Blocks of Messages have one.
@@ -604,8 +605,8 @@ impl Normaliser {
         }
     }
 
-    /// Stores usage. Usage on a chunk of its own follows all text, so it also releases the held finish.
-    fn count(&mut self, usage: Usage, alone: bool, riders: Riders<'_>, to: &mut EncoderOutput<'_>) {
+    /// Stores usage. Usage on its own chunk follows all text, so it also releases the held finish.
+    fn count(&mut self, usage: Usage, alone: bool, extras: FrameExtras<'_>, to: &mut EncoderOutput<'_>) {
         self.usage = Some(usage);
         if alone {
             self.release(to);
@@ -613,8 +614,8 @@ impl Normaliser {
         if self.shape.stream && !(alone && self.shape.include_usage) {
             self.tally.count(Rule::UsageMoved);
         }
-        if riders.has_chunk_extras() || !riders.chunk_extensions.is_empty() {
-            self.usage_riders = HeldRiders::of(riders);
+        if extras.has_unknown_of_chunk() || !extras.chunk_extensions.is_empty() {
+            self.usage_extras = HeldExtras::of(extras);
         }
     }
 
@@ -650,18 +651,18 @@ impl Normaliser {
             }
             self.tally.count(Rule::FinishSupplied);
             let finish = Finish { reason: Reason::Stop, stop: None };
-            self.hold_finish(choice, finish, Riders::default());
+            self.hold_finish(choice, finish, FrameExtras::default());
         }
     }
 
-    /// Returns true if every choice that was asked for has a finish, sent or held.
+    /// Returns true if every requested choice has a finish, sent or held.
     fn is_complete(&self) -> bool {
         self.choices.len() == self.shape.choices as usize && self.is_each_finished()
     }
 
     fn is_each_finished(&self) -> bool {
         let held = self.held.as_ref().map(|held| held.choice);
-        let finished = |(at, choice): (u32, &Choice)| choice.finished.is_some() || held == Some(at);
+        let finished = |(at, choice): (u32, &NormalisedChoice)| choice.finished.is_some() || held == Some(at);
         (0..).zip(&self.choices).all(finished)
     }
 
@@ -677,9 +678,9 @@ impl Normaliser {
         }
         match self.usage {
             Some(usage) if self.shape.include_usage || !self.shape.stream => {
-                let mut riders = self.usage_riders.lend();
-                to.drop_sent_prompt(&mut riders);
-                to.event(Event::Usage { usage, alone: true, riders });
+                let mut extras = self.usage_extras.lend();
+                to.drop_sent_prompt(&mut extras);
+                to.event(Event::Usage { usage, alone: true, extras });
             }
             None if self.shape.include_usage => self.tally.count(Rule::UsageMissing),
             _ => {}
@@ -884,13 +885,13 @@ mod tests {
     fn usage_and_what_comes_with_it() {
         let alone = format!(r#"{{"choices":[],{USAGE}}}"#);
         let beside = format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"a"}}}}],{USAGE}}}"#);
-        let wanted = || Shape { include_usage: true, ..plain() };
+        let with_usage = || Shape { include_usage: true, ..plain() };
         let (a, stop) = (content(0, "a"), finish(0, "stop"));
         for (shape, data, moved, missing) in [
-            (wanted(), &[&*a, &stop, &alone, DONE][..], 0, 0),
+            (with_usage(), &[&*a, &stop, &alone, DONE][..], 0, 0),
             (plain(), &[&*a, &stop, &alone, DONE], 1, 0),
-            (wanted(), &[&*beside, &stop, DONE], 1, 0),
-            (wanted(), &[&*a, &stop, DONE], 0, 1),
+            (with_usage(), &[&*beside, &stop, DONE], 1, 0),
+            (with_usage(), &[&*a, &stop, DONE], 0, 1),
             (plain(), &[&*a, &stop, DONE], 0, 0),
         ] {
             let answer = Answer::of(shape, data);
@@ -911,7 +912,7 @@ mod tests {
         assert_eq!(answer.count(r#""x_upstream":{"x":1}"#), 1, "{:?}", answer.frames);
         let ids = format!(r#"{{"choices":[],"prompt_token_ids":[7],{USAGE}}}"#);
         let extensions = Extensions { token_ids: true, ..Extensions::default() };
-        let answer = Answer::of(Shape { extensions, ..wanted() }, &[&a, &stop, &ids, DONE]);
+        let answer = Answer::of(Shape { extensions, ..with_usage() }, &[&a, &stop, &ids, DONE]);
         assert_eq!(answer.count(r#""prompt_token_ids":[7]"#), 1, "{:?}", answer.frames);
     }
 

@@ -1,7 +1,7 @@
 //! Answers of engines that give one choice only, and so end with fewer choices than the client asked for.
 //!
 //! Takes: the end of the engine's answer. Gives: the choices in it, with their finishes, but no end: the server
-//! requests the other choices and appends them ([`Rewriter::merge_missing`](crate::wire::Rewriter::merge_missing)).
+//! requests the other choices and appends them ([`AnswerWriter::merge_missing`](crate::wire::AnswerWriter::merge_missing)).
 //! Never: withholds the end where nobody will request them.
 
 use super::{EncoderOutput, Normaliser};
@@ -35,7 +35,7 @@ impl Normaliser {
         self.lacks_choices.then_some(MissingChoices { choices, requested: self.shape.choices, usage })
     }
 
-    /// Reopens the answer, so that it can fail: the missing choices do not come, or its end must not be sent.
+    /// Reopens the answer, so that it can fail: the missing choices do not come.
     pub(in crate::wire) fn reopen(&mut self) {
         (self.lacks_choices, self.ended) = (false, false);
     }

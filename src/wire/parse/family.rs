@@ -1,7 +1,7 @@
 //! Model families, as data: their names, how they write reasoning and calls, and the engine flags that parse these
 //! (engines F).
 
-use super::format::{
+use super::calls::format::{
     COHERE, DEEPSEEK_V3, DEEPSEEK_V31, DSML, FUNCTIONGEMMA, Format, GEMMA4, GLM, GRANITE, HERMES, HY,
     INTERNLM, KIMI_K2, LFM2, LLAMA3, MINIMAX, MINIMAX_M3, MISTRAL, OLMO3, PHI4, PYTHONIC, QWEN3_CODER, SEED,
     STEP3, TOOL_CALL, TOOL_CALLS, XLAM,
@@ -570,7 +570,7 @@ impl Family {
 
 #[cfg(test)]
 mod tests {
-    use super::super::format::Form;
+    use super::super::calls::format::Form;
     use super::*;
     use crate::wire::repair::Tail;
 

@@ -47,7 +47,7 @@ const LONGEST: usize = CONSTRAIN.len();
 /// Calls that an answer may have, the same for all choices.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HarmonyCalls {
-    /// True if browser calls become items of their own; else they are reasoning.
+    /// True if browser calls become separate items; else they are reasoning.
     pub(super) items: bool,
     /// Functions that the request offers. If there are none, any name is a function's.
     pub(super) tools: Arc<Tools>,
@@ -399,7 +399,7 @@ impl Harmony {
             MessageKind::Content => |text| Piece::Content(text),
             MessageKind::Arguments => |text| Piece::Arguments(text),
         };
-        // A possible beginning of a marker becomes a piece of its own, so that parsing the output again yields the
+        // A possible beginning of a marker becomes a separate piece, so that parsing the output again yields the
         // same pieces (wire-format 1.3).
         let mut end = text.len();
         let mut tails = Vec::new();

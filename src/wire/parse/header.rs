@@ -91,9 +91,9 @@ impl Header {
         left.push_str(parts.next().unwrap_or(""));
         for part in parts {
             let end = part.find(|c: char| c.is_whitespace() || c == '<').unwrap_or(part.len());
-            let (channel, behind) = part.split_at(end);
+            let (channel, after) = part.split_at(end);
             self.channel = Some(channel.to_owned());
-            left.push_str(behind);
+            left.push_str(after);
         }
         left
     }
@@ -153,12 +153,12 @@ impl HeaderStart {
         if "assistant".starts_with(rest) && rest != "assistant" {
             return Self::Part;
         }
-        if let Some(behind) = rest.strip_prefix("assistant") {
-            let next = behind.trim_start();
+        if let Some(after) = rest.strip_prefix("assistant") {
+            let next = after.trim_start();
             if next.is_empty() {
                 return Self::Yes;
             }
-            if next.len() == behind.len() {
+            if next.len() == after.len() {
                 return Self::No;
             }
             rest = next;

@@ -1,6 +1,6 @@
 //! Text that a parser holds because it cannot be decided yet.
 //!
-//! Takes: text, and whether white space decides anything where the parser stands. Gives: the text so far. Never:
+//! Takes: text, and whether white space decides anything where the parser is. Gives: the text so far. Never:
 //! reads white space anew that decides nothing, however much of it comes.
 
 /// Held text of one parser.
@@ -22,7 +22,7 @@ impl Held {
         self.text.len()
     }
 
-    /// Adds a text that decides nothing: white space behind white space. Returns false if it may decide something,
+    /// Adds a text that decides nothing: white space after white space. Returns false if it may decide something,
     /// so that all of it has to be parsed.
     pub(super) fn add_blank(&mut self, text: &str) -> bool {
         let adds = self.waits && text.trim_start().is_empty();

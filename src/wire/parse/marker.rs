@@ -65,7 +65,7 @@ impl Markers {
         self.find_from(text, 0)
     }
 
-    /// Finds the earliest marker at or behind byte `from` of a text, as [`Markers::find`] does. A search in a longer
+    /// Finds the earliest marker at or after byte `from` of a text, as [`Markers::find`] does. A search in a longer
     /// text can continue where the last one has found none: [`MarkerMatch::before`] tells the place.
     pub(super) fn find_from(&self, text: &str, from: usize) -> MarkerMatch {
         let mut from = from;

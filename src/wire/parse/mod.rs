@@ -5,7 +5,7 @@
 //! `Content`, tool entries and items. Remembers: one parser (a [`Reader`]) per choice. Never: parses the text of a
 //! choice whose tool calls the engine reports itself; from that point on such a choice passes through unchanged.
 //! The stage stops looking for reasoning once the engine reports it itself. It then looks for calls only if the
-//! configuration names the parser: such an engine may have no call parser of its own.
+//! configuration names the parser: such an engine may have no call parser.
 //!
 //! A reader takes text cut anywhere and emits [`Piece`]s. There are two kinds: the Harmony parser, and the parser for
 //! reasoning and calls between markers.
@@ -13,7 +13,6 @@
 mod browser;
 mod calls;
 mod family;
-mod format;
 mod harmony;
 mod header;
 mod held;
@@ -30,9 +29,10 @@ mod vocabulary;
 mod wrapper;
 
 use super::Shape;
-use super::decode::Sink;
+use super::decode::EventSink;
 use super::event::{
-    ChunkUsage, Delta, Event, Finish, ItemStage, Logprobs, Reason, Riders, TokenLogprob, ToolEntry, ToolKind,
+    ChunkUsage, Delta, Event, Finish, FrameExtras, ItemStage, Logprobs, Reason, TokenLogprob, ToolEntry,
+    ToolKind,
 };
 use super::options::MissingFinish;
 use super::rule::Rule;
@@ -229,7 +229,7 @@ impl Parsing {
 
     /// Passes on an event that concerns the whole answer. An end or a failure first releases the text held for each
     /// choice.
-    pub(super) fn event(&mut self, event: Event<'_>, to: &mut dyn Sink) {
+    pub(super) fn event(&mut self, event: Event<'_>, to: &mut dyn EventSink) {
         match event {
             Event::End => self.end(true, to),
             Event::Fail(_) => self.end(false, to),
@@ -240,59 +240,59 @@ impl Parsing {
 
     /// Releases the text held for every choice, because no more input follows. `said`: the stream ended regularly
     /// rather than by a failure.
-    pub(super) fn end(&mut self, said: bool, to: &mut dyn Sink) {
+    pub(super) fn end(&mut self, said: bool, to: &mut dyn EventSink) {
         let complete = said && self.supplies_finish;
         for choice in 0..self.choices.len() {
-            self.flush(choice, complete, Riders::default(), to);
+            self.flush(choice, complete, FrameExtras::default(), to);
         }
     }
 
-    /// Parses the delta if it is content, else passes it on after the text held before it. Returns the riders that
+    /// Parses the delta if it is content, else passes it on after the text held before it. Returns the extras that
     /// no frame has carried yet.
     pub(super) fn delta<'a>(
         &mut self,
         choice: u32,
         delta: Delta<'_>,
-        mut riders: Riders<'a>,
-        to: &mut dyn Sink,
-    ) -> Riders<'a> {
+        mut extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
+    ) -> FrameExtras<'a> {
         let at = choice as usize;
-        let riders = match &delta {
+        let extras = match &delta {
             Delta::Content(text) => match self.reader(at) {
-                Some(Reader::Off) | None => riders,
-                Some(_) => return self.read(at, text, riders, to),
+                Some(Reader::Off) | None => extras,
+                Some(_) => return self.read(at, text, extras, to),
             },
             Delta::Reasoning(_) => {
                 self.found.engine_sent_reasoning = true;
-                self.leave_reasoning(at, riders, to)
+                self.leave_reasoning(at, extras, to)
             }
-            Delta::FunctionCall { .. } => self.turn_off(at, riders, to),
-            Delta::Refusal(_) => self.flush(at, false, riders, to),
+            Delta::FunctionCall { .. } => self.turn_off(at, extras, to),
+            Delta::Refusal(_) => self.flush(at, false, extras, to),
             Delta::Finish(Finish { reason, .. }) => {
                 let complete = !matches!(reason, Reason::Length | Reason::ContentFilter);
-                self.queue_tokens(at, &mut riders);
-                self.flush(at, complete, riders, to)
+                self.queue_tokens(at, &mut extras);
+                self.flush(at, complete, extras, to)
             }
             Delta::Role | Delta::Bare => {
-                self.queue_tokens(at, &mut riders);
-                riders
+                self.queue_tokens(at, &mut extras);
+                extras
             }
-            _ => riders,
+            _ => extras,
         };
-        to.delta(choice, delta, riders)
+        to.delta(choice, delta, extras)
     }
 
-    /// Passes on an entry of the engine's own `tool_calls` and turns parsing off for the choice. Returns the riders
+    /// Passes on an entry of the engine's own `tool_calls` and turns parsing off for the choice. Returns the extras
     /// that no frame has carried yet.
     pub(super) fn tool<'a>(
         &mut self,
         choice: u32,
         entry: ToolEntry<'_>,
-        riders: Riders<'a>,
-        to: &mut dyn Sink,
-    ) -> Riders<'a> {
-        let riders = self.turn_off(choice as usize, riders, to);
-        to.tool(choice, entry, riders)
+        extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
+    ) -> FrameExtras<'a> {
+        let extras = self.turn_off(choice as usize, extras, to);
+        to.tool(choice, entry, extras)
     }
 
     /// Announces that the next text of a choice is the model's entire output and that generation ended by itself (no
@@ -330,35 +330,45 @@ impl Parsing {
     }
 
     /// Queues the token ids of a chunk without text until content or the end of the choice arrives.
-    fn queue_tokens(&mut self, choice: usize, riders: &mut Riders<'_>) {
-        if !riders.tokens_read
+    fn queue_tokens(&mut self, choice: usize, extras: &mut FrameExtras<'_>) {
+        if !extras.tokens_read
             && self.script.has_tokens()
             && let Some(Reader::Harmony(_, Some(tokens))) = self.reader(choice)
         {
-            tokens.wait(riders);
-            riders.tokens_read = true;
+            tokens.wait(extras);
+            extras.tokens_read = true;
         }
     }
 
     /// Turns parsing off for a choice that the engine parses itself, after releasing the text held so far.
-    fn turn_off<'a>(&mut self, choice: usize, riders: Riders<'a>, to: &mut dyn Sink) -> Riders<'a> {
+    fn turn_off<'a>(
+        &mut self,
+        choice: usize,
+        extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
+    ) -> FrameExtras<'a> {
         if let Some(Reader::Harmony(_, tokens)) = self.existing_reader(choice) {
             *tokens = None;
         }
-        let riders = self.flush(choice, true, riders, to);
+        let extras = self.flush(choice, true, extras, to);
         if let Some(reader) = self.reader(choice) {
             *reader = Reader::Off;
         }
-        riders
+        extras
     }
 
     /// Stops looking for reasoning in a choice whose engine reports it separately. Calls are still looked for if the
     /// configuration names their parser, because they may remain in the text; else parsing is turned off.
-    fn leave_reasoning<'a>(&mut self, choice: usize, riders: Riders<'a>, to: &mut dyn Sink) -> Riders<'a> {
+    fn leave_reasoning<'a>(
+        &mut self,
+        choice: usize,
+        extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
+    ) -> FrameExtras<'a> {
         if !self.script.reads_calls() || !matches!(self.reader(choice), Some(Reader::Text(_))) {
-            return self.turn_off(choice, riders, to);
+            return self.turn_off(choice, extras, to);
         }
-        self.release(choice, riders, to, |reader, emit| {
+        self.release(choice, extras, to, |reader, emit| {
             if let Reader::Text(reader) = reader {
                 reader.leave_reasoning(emit);
             }
@@ -371,9 +381,9 @@ impl Parsing {
         &mut self,
         choice: usize,
         text: &Text<'_>,
-        mut riders: Riders<'a>,
-        to: &mut dyn Sink,
-    ) -> Riders<'a> {
+        mut extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
+    ) -> FrameExtras<'a> {
         let text = text.decoded();
         if let Some(reader) = self.existing_reader(choice)
             && let Reader::Undecided(undecided) = &mut *reader
@@ -383,10 +393,10 @@ impl Parsing {
             *reader = decided;
         }
         if let Some(Reader::Harmony(_, Some(tokens))) = self.existing_reader(choice)
-            && let Some(all) = tokens.read(&riders)
+            && let Some(all) = tokens.read(&extras)
         {
-            riders.tokens_read = true;
-            return self.emit_with_riders(choice, riders, to, |reader, emit| {
+            extras.tokens_read = true;
+            return self.emit_with_extras(choice, extras, to, |reader, emit| {
                 if let Reader::Harmony(reader, _) = reader {
                     all.into_iter().for_each(|meant| reader.read_token(meant, emit));
                 }
@@ -398,109 +408,109 @@ impl Parsing {
         {
             to.count_rule(Rule::ReasoningPromoted);
         }
-        let tokens = match riders.logprobs.take() {
+        let tokens = match extras.logprobs.take() {
             Some(Logprobs::Tokens { content: Some(tokens), refusal: None })
                 if concatenate_to(&tokens, &text) =>
             {
                 tokens
             }
-            logprobs => return self.read_piece(choice, &text, Riders { logprobs, ..riders }, to),
+            logprobs => return self.read_piece(choice, &text, FrameExtras { logprobs, ..extras }, to),
         };
         for token in tokens {
             let text = token.token.decoded();
             let logprobs = Some(Logprobs::Tokens { content: Some(vec![token]), refusal: None });
-            riders = self.read_piece(choice, &text, Riders { logprobs, ..riders }, to);
-            if riders.logprobs.is_some() {
-                // The token produced no piece yet. Its logprobs go out on a bare delta, as for a chunk of its own;
+            extras = self.read_piece(choice, &text, FrameExtras { logprobs, ..extras }, to);
+            if extras.logprobs.is_some() {
+                // The token produced no piece yet. Its logprobs go out on a bare delta, as for its own chunk;
                 // otherwise those of the next token would replace them.
-                let (logprobs, usage) = (riders.logprobs.take(), riders.usage.clone());
-                let alone = Riders { logprobs, usage, ..Riders::default() };
+                let (logprobs, usage) = (extras.logprobs.take(), extras.usage.clone());
+                let alone = FrameExtras { logprobs, usage, ..FrameExtras::default() };
                 to.delta(u32::try_from(choice).unwrap_or(u32::MAX), Delta::Bare, alone);
             }
         }
-        riders
+        extras
     }
 
     fn read_piece<'a>(
         &mut self,
         choice: usize,
         text: &str,
-        riders: Riders<'a>,
-        to: &mut dyn Sink,
-    ) -> Riders<'a> {
-        self.emit_with_riders(choice, riders, to, |reader, emit| reader.read(text, emit))
+        extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
+    ) -> FrameExtras<'a> {
+        self.emit_with_extras(choice, extras, to, |reader, emit| reader.read(text, emit))
     }
 
-    /// Runs `read` on the reader of a choice and passes on the pieces it emits; the riders go with the first piece.
-    fn emit_with_riders<'a>(
+    /// Runs `read` on the reader of a choice and passes on the pieces it emits; the extras go with the first piece.
+    fn emit_with_extras<'a>(
         &mut self,
         choice: usize,
-        riders: Riders<'a>,
-        to: &mut dyn Sink,
+        extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
         read: impl FnOnce(&mut Reader, Emit<'_>),
-    ) -> Riders<'a> {
-        let mut emitter = self.emitter(choice, riders, to);
+    ) -> FrameExtras<'a> {
+        let mut emitter = self.emitter(choice, extras, to);
         if let Some(choice) = self.choices.get_mut(choice) {
             read(&mut choice.reader, &mut |piece| emitter.say(piece));
             choice.calls = emitter.calls;
         }
         if !emitter.has_emitted {
             // The choice has to exist for the client, even if its text produces no piece.
-            let riders = std::mem::take(&mut emitter.riders);
-            emitter.riders = emitter.to.delta(emitter.choice, Delta::Role, riders);
+            let extras = std::mem::take(&mut emitter.extras);
+            emitter.extras = emitter.to.delta(emitter.choice, Delta::Role, extras);
         }
         self.found = emitter.found;
-        emitter.riders
+        emitter.extras
     }
 
-    /// Ends the reader of a choice and passes on the text it held. The riders are kept for what follows.
+    /// Ends the reader of a choice and passes on the text it held. The extras are kept for what follows.
     fn flush<'a>(
         &mut self,
         choice: usize,
         complete: bool,
-        riders: Riders<'a>,
-        to: &mut dyn Sink,
-    ) -> Riders<'a> {
-        let riders = self.release(choice, riders, to, |reader, emit| reader.end(complete, emit));
+        extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
+    ) -> FrameExtras<'a> {
+        let extras = self.release(choice, extras, to, |reader, emit| reader.end(complete, emit));
         // Harmony's mark at the end of a call is a stop token, which engines leave out.
         let breaks_off = |choice: &Choice| choice.calls.is_bare && matches!(choice.reader, Reader::Text(_));
         if self.choices.get(choice).is_some_and(breaks_off) {
             // The text ends before the arguments: an open object says so.
-            return self.release(choice, riders, to, |_, emit| emit(Piece::Arguments("{")));
+            return self.release(choice, extras, to, |_, emit| emit(Piece::Arguments("{")));
         }
-        riders
+        extras
     }
 
-    /// Passes on text that the reader held back, without attaching the riders: they belong to the delta that
+    /// Passes on text that the reader held back, without attaching the extras: they belong to the delta that
     /// follows.
     fn release<'a>(
         &mut self,
         choice: usize,
-        riders: Riders<'a>,
-        to: &mut dyn Sink,
+        extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
         release: impl FnOnce(&mut Reader, Emit<'_>),
-    ) -> Riders<'a> {
-        let usage = riders.usage.clone();
-        let mut emitter = self.emitter(choice, Riders { usage, ..Riders::default() }, to);
+    ) -> FrameExtras<'a> {
+        let usage = extras.usage.clone();
+        let mut emitter = self.emitter(choice, FrameExtras { usage, ..FrameExtras::default() }, to);
         if let Some(choice) = self.choices.get_mut(choice) {
             release(&mut choice.reader, &mut |piece| emitter.say(piece));
             choice.calls = emitter.calls;
         }
         self.found = emitter.found;
-        riders
+        extras
     }
 
     fn emitter<'a, 'to>(
         &self,
         choice: usize,
-        riders: Riders<'a>,
-        to: &'to mut dyn Sink,
+        extras: FrameExtras<'a>,
+        to: &'to mut dyn EventSink,
     ) -> PieceEmitter<'a, 'to> {
         PieceEmitter {
             to,
             choice: u32::try_from(choice).unwrap_or(u32::MAX),
-            usage: riders.usage.clone(),
-            riders,
+            usage: extras.usage.clone(),
+            extras,
             hide_reasoning: self.hide_reasoning,
             items: self.items,
             found: self.found,
@@ -563,11 +573,11 @@ fn concatenate_to(tokens: &[TokenLogprob<'_>], text: &str) -> bool {
     tokens.len() > 1 && rest.is_some_and(str::is_empty)
 }
 
-/// Translates the pieces of one text into deltas and tool entries. The riders are attached to the first delta.
+/// Translates the pieces of one text into deltas and tool entries. The extras are attached to the first delta.
 struct PieceEmitter<'a, 'to> {
-    to: &'to mut dyn Sink,
+    to: &'to mut dyn EventSink,
     choice: u32,
-    riders: Riders<'a>,
+    extras: FrameExtras<'a>,
     usage: Option<Box<ChunkUsage>>,
     hide_reasoning: bool,
     items: bool,
@@ -611,30 +621,30 @@ impl<'a> PieceEmitter<'a, '_> {
             Piece::MessageEnd => {
                 self.calls.is_bare = false;
                 if self.items {
-                    self.to.delta(self.choice, Delta::Break, Riders::default());
+                    self.to.delta(self.choice, Delta::Break, FrameExtras::default());
                 }
             }
         }
     }
 
     fn delta(&mut self, delta: Delta<'_>) {
-        let riders = self.board();
-        self.riders = self.to.delta(self.choice, delta, riders);
+        let extras = self.take_extras();
+        self.extras = self.to.delta(self.choice, delta, extras);
     }
 
     fn tool(&mut self, name: Option<&str>, id: Option<&str>, args: Option<&str>) {
-        let riders = self.board();
+        let extras = self.take_extras();
         let (name, id, args) = (name.map(Text::plain), id.map(Text::plain), args.map(Text::plain));
         let kind = ToolKind::Function;
-        // Each call gets an index of its own: ids that the model writes are not reliable.
+        // Each call gets its own index: ids that the model writes are not reliable.
         let index = self.calls.count.checked_sub(1);
         let entry = ToolEntry { index, id, name, namespace: None, args, kind, whole: false };
-        self.riders = self.to.tool(self.choice, entry, riders);
+        self.extras = self.to.tool(self.choice, entry, extras);
     }
 
-    fn board(&mut self) -> Riders<'a> {
+    fn take_extras(&mut self) -> FrameExtras<'a> {
         self.has_emitted = true;
-        Riders { usage: self.usage.clone(), ..std::mem::take(&mut self.riders) }
+        FrameExtras { usage: self.usage.clone(), ..std::mem::take(&mut self.extras) }
     }
 }
 
@@ -651,7 +661,7 @@ mod tests {
         TextFormat::of(&options, "", offer, EngineParsers::default()).unwrap().reader(false)
     }
 
-    /// Adds a piece: reasoning in `(…)`, content as it is, a call's name in `[…]` and its arguments behind.
+    /// Adds a piece: reasoning in `(…)`, content as it is, a call's name in `[…]` and its arguments after it.
     fn add(said: &mut String, piece: Piece<'_>) {
         match piece {
             Piece::Reasoning(text) => *said += &format!("({text})"),

@@ -1,9 +1,9 @@
 //! Format of an answer's text, insofar as an engine may leave it unparsed: derived from the options, the model's
 //! name and the request.
 
+use super::calls::format::{Format, REQUIRED};
 use super::calls::{Calls, Starts};
 use super::family::{BlockOpening, Family, GPT_OSS, Special};
-use super::format::{Format, REQUIRED};
 use super::harmony::{Harmony, HarmonyCalls};
 use super::text::TextParser;
 use super::think::Think;

@@ -1,4 +1,4 @@
-//! Parser for text with reasoning between tags, followed by an answer that may have markers of its own and calls
+//! Parser for text with reasoning between tags, followed by an answer that may have its own markers and calls
 //! between markers. The text passes three parsers in turn: reasoning, answer markers, calls.
 
 use super::calls::Calls;

@@ -326,7 +326,7 @@ impl Think {
             self.state = ThinkState::Inside { blank: false };
             emit(Piece::Reasoning(said));
         }
-        // Trailing white space stays buffered while it may turn out to stand before the end tag.
+        // Trailing white space stays buffered while it may turn out to be before the end tag.
         if closes { text.len() } else { text.len() - begun.len() + said.len() }
     }
 

@@ -8,7 +8,7 @@
 use super::vocabulary::Vocabulary;
 use crate::json::{self, Raw, integer};
 use crate::wire::TOKEN_IDS;
-use crate::wire::event::Riders;
+use crate::wire::event::FrameExtras;
 use std::sync::Arc;
 
 /// Marker of the Harmony format, as one of its special tokens.
@@ -64,15 +64,15 @@ impl Tokens {
     }
 
     /// Queues the token ids of a chunk that has no text, or text that the model did not write.
-    pub(super) fn wait(&mut self, riders: &Riders<'_>) {
+    pub(super) fn wait(&mut self, extras: &FrameExtras<'_>) {
         let room = WAITING.saturating_sub(self.waiting.len());
-        self.waiting.extend(token_ids(riders).into_iter().flatten().take(room));
+        self.waiting.extend(token_ids(extras).into_iter().flatten().take(room));
     }
 
     /// Translates the token ids of a chunk with text, preceded by the queued ones. Returns `None` if the engine
     /// sends no token ids, so that the text itself has to be parsed.
-    pub(super) fn read(&mut self, riders: &Riders<'_>) -> Option<Vec<TokenMeaning>> {
-        let own = token_ids(riders).filter(|own| !own.is_empty());
+    pub(super) fn read(&mut self, extras: &FrameExtras<'_>) -> Option<Vec<TokenMeaning>> {
+        let own = token_ids(extras).filter(|own| !own.is_empty());
         self.has_none |= own.is_none() && !self.has_some;
         let own = own.filter(|_| !self.has_none)?;
         self.has_some = true;
@@ -144,8 +144,8 @@ fn is_cut(bytes: &[u8]) -> bool {
 
 /// Reads the `token_ids` of a chunk's choice, whether or not the client has asked for them; `None` if missing or
 /// invalid.
-fn token_ids(riders: &Riders<'_>) -> Option<Vec<u32>> {
-    let mut all = riders.choice_extensions.iter().chain(riders.choice.iter());
+fn token_ids(extras: &FrameExtras<'_>) -> Option<Vec<u32>> {
+    let mut all = extras.choice_extensions.iter().chain(extras.choice.iter());
     let (_, list) = all.find(|(key, _)| *key == TOKEN_IDS)?;
     let all: Vec<Raw<'_>> = json::read(list.get()).ok()?;
     all.into_iter().map(|id| integer(id).and_then(|id| u32::try_from(id).ok())).collect()
@@ -177,12 +177,12 @@ mod tests {
         assert_eq!(meant(&[199_998, 0, 150_000]), [text("a\u{fffd}")]);
     }
 
-    fn riders(ids: Option<&'static str>) -> Riders<'static> {
-        let mut riders = Riders::default();
+    fn extras(ids: Option<&'static str>) -> FrameExtras<'static> {
+        let mut extras = FrameExtras::default();
         if let Some(ids) = ids {
-            riders.choice.keep(TOKEN_IDS.into(), Raw::of(ids).unwrap());
+            extras.choice.keep(TOKEN_IDS.into(), Raw::of(ids).unwrap());
         }
-        riders
+        extras
     }
 
     fn tokens() -> Tokens {
@@ -193,24 +193,24 @@ mod tests {
     #[test]
     fn an_engine_that_sends_ids_late_sends_none() {
         let mut late = tokens();
-        assert_eq!(late.read(&riders(None)), None);
-        assert_eq!(late.read(&riders(Some("[0]"))), None);
+        assert_eq!(late.read(&extras(None)), None);
+        assert_eq!(late.read(&extras(Some("[0]"))), None);
         let mut gaps = tokens();
-        assert_eq!(gaps.read(&riders(Some("[0]"))), Some(vec![text("a")]));
-        assert_eq!(gaps.read(&riders(None)), None);
-        assert_eq!(gaps.read(&riders(Some("[0]"))), Some(vec![text("a")]));
-        assert_eq!(gaps.read(&riders(Some("[]"))), None);
+        assert_eq!(gaps.read(&extras(Some("[0]"))), Some(vec![text("a")]));
+        assert_eq!(gaps.read(&extras(None)), None);
+        assert_eq!(gaps.read(&extras(Some("[0]"))), Some(vec![text("a")]));
+        assert_eq!(gaps.read(&extras(Some("[]"))), None);
     }
 
     #[test]
     fn ids_without_text_wait_for_the_next_or_the_end() {
         let mut waiting = tokens();
-        waiting.wait(&riders(Some("[0,0]")));
-        assert_eq!(waiting.read(&riders(Some("[0]"))), Some(vec![text("aaa")]));
-        waiting.wait(&riders(Some("[0,2]")));
+        waiting.wait(&extras(Some("[0,0]")));
+        assert_eq!(waiting.read(&extras(Some("[0]"))), Some(vec![text("aaa")]));
+        waiting.wait(&extras(Some("[0,2]")));
         assert_eq!(waiting.end(), [text("a"), text("\u{fffd}")]);
         let mut textless = tokens();
-        textless.wait(&riders(Some("[0]")));
+        textless.wait(&extras(Some("[0]")));
         assert_eq!(textless.end(), [], "the text itself is parsed");
     }
 

@@ -38,7 +38,7 @@ impl Vocabulary {
                 .split_once(' ')
                 .ok_or_else(|| wrong("must be a token in base64, a space and its rank"))?;
             if rank.trim().parse() != Ok(starts.len()) {
-                return Err(wrong("must have the rank behind that of the line before, from 0"));
+                return Err(wrong("must have the rank after that of the line before, from 0"));
             }
             if starts.len() >= RANKS {
                 return Err(wrong("there are too many"));
@@ -84,7 +84,7 @@ mod tests {
         for (text, why) in [
             ("", "must have a token on each line"),
             ("IQ==\n", "line 1: must be a token in base64, a space and its rank"),
-            ("IQ== 0\nIg== 2\n", "line 2: must have the rank behind that of the line before, from 0"),
+            ("IQ== 0\nIg== 2\n", "line 2: must have the rank after that of the line before, from 0"),
             ("IQ== 0\n?? 1\n", "line 2: must begin with a token in base64"),
         ] {
             assert_eq!(Vocabulary::read(text).unwrap_err(), why);

@@ -10,7 +10,7 @@
 //! break next to them. Remembers: white space before the first word, and text that may be the end marker. Never:
 //! removes a marker that is part of the answer. Markers that are special tokens cannot occur inside an answer. An
 //! end marker between answer and call is removed even if the start marker was missing, because nothing else can
-//! stand there.
+//! be there.
 
 use super::calls::Starts;
 use super::held::Held;
@@ -155,14 +155,14 @@ impl AnswerMarkers {
         let loses_line = self.state == WrapperState::Inside && !self.special;
         let said = before.strip_suffix('\n').filter(|_| loses_line).unwrap_or(before);
         if let MarkerMatch::At { marker, .. } = found {
-            let behind = before.len() + self.end.len(marker);
-            let call = if self.special { Some(Some(behind)) } else { self.call(text, behind, last) };
+            let after = before.len() + self.end.len(marker);
+            let call = if self.special { Some(Some(after)) } else { self.call(text, after, last) };
             let (said, read) = match call {
                 Some(Some(call)) => {
                     self.state = WrapperState::Over;
                     (said, call)
                 }
-                Some(None) => (text.get(..behind)?, behind),
+                Some(None) => (text.get(..after)?, after),
                 None => (said, said.len()),
             };
             say_non_empty(said, say);
@@ -173,9 +173,9 @@ impl AnswerMarkers {
     }
 
     /// Finds a call directly after an end marker, with only white space between them. Returns `Some(Some(offset))`
-    /// of the call, `Some(None)` if something else stands there, and `None` if more text is needed.
-    fn call(&self, text: &str, behind: usize, last: bool) -> Option<Option<usize>> {
-        let rest = text.get(behind..).unwrap_or("");
+    /// of the call, `Some(None)` if something else is there, and `None` if more text is needed.
+    fn call(&self, text: &str, after: usize, last: bool) -> Option<Option<usize>> {
+        let rest = text.get(after..).unwrap_or("");
         let begun = rest.trim_start();
         if rest.len() - begun.len() > BLANK {
             return Some(None);
@@ -188,7 +188,7 @@ impl AnswerMarkers {
             MarkerMatch::Partial(_) if !last => return None,
             _ => false,
         };
-        Some(is_call.then(|| behind + rest.len() - begun.len()))
+        Some(is_call.then(|| after + rest.len() - begun.len()))
     }
 }
 
@@ -200,7 +200,7 @@ fn say_non_empty(text: &str, say: &mut dyn FnMut(&str)) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::format::HERMES;
+    use super::super::calls::format::HERMES;
     use super::*;
     use crate::wire::tools::Tools;
 

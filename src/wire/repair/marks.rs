@@ -76,7 +76,7 @@ impl Tail {
             is_open |= MARKS.iter().any(|mark| mark.starts_with(rest));
             let longest = MARKS.iter().filter_map(|mark| Some((mark.len(), rest.strip_prefix(mark)?))).max();
             match longest {
-                Some((_, behind)) => rest = behind.trim_start_matches(is_space),
+                Some((_, after)) => rest = after.trim_start_matches(is_space),
                 None => return if is_open { Self::Open } else { Self::Other },
             }
             found = Self::Marks;

@@ -104,7 +104,7 @@ impl Correction<'_> {
     fn word(&mut self, first: char) {
         let is_of_word = |sign: char| sign.is_ascii_alphanumeric() || sign == '_';
         let length = self.rest.find(|sign| !is_of_word(sign)).unwrap_or(self.rest.len());
-        let (rest, behind) = self.rest.split_at(length);
+        let (rest, after) = self.rest.split_at(length);
         let written = format!("{first}{rest}");
         let json = match written.as_str() {
             "True" => "true",
@@ -117,7 +117,7 @@ impl Correction<'_> {
         }
         self.json.push_str(json);
         self.last = first;
-        self.rest = behind;
+        self.rest = after;
     }
 
     /// Reads what follows the value: white space stays, marks go. Fails if it is anything else, or if there was no value.

@@ -1,4 +1,4 @@
-// What the tests of this folder stand on: the engines and what they were asked, and a loop of tools.
+// Basis of the tests of this folder: the engines and their requests, and a loop of tools.
 
 import assert from 'node:assert/strict';
 import { readFileSync, statSync } from 'node:fs';

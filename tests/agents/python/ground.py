@@ -1,4 +1,4 @@
-"""What the tests of this folder stand on: the engines, and what they were asked."""
+"""Basis of the tests of this folder: the engines, and their requests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def variables(text: str) -> dict[str, str]:
 
 
 def run_agent(command: list[str], seconds: float, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Runs a program that has children of its own, which hold its pipes open."""
+    """Runs a program whose children hold its pipes open."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, start_new_session=True

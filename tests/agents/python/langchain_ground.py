@@ -1,4 +1,4 @@
-"""What the tests of LangChain stand on: tools, and a loop of them."""
+"""Basis of the tests of LangChain: tools, and a loop of them."""
 
 from __future__ import annotations
 

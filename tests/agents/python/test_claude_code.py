@@ -100,7 +100,7 @@ class ClaudeCode(unittest.TestCase):
 
     @each_shape
     def test_the_engine_can_cache_the_beginning(self, engine: Engine) -> None:
-        """Each request begins as the one before, from session to session: nothing that changes stands in it."""
+        """Each request begins as the one before, from session to session: it has nothing that changes."""
         for _ in range(2):
             self.finished(Workplace(self, engine).edit())
         asked = engine.asked()
@@ -159,7 +159,7 @@ class ClaudeCode(unittest.TestCase):
 
     @each_shape
     def test_an_answer_that_breaks(self, engine: Engine) -> None:
-        """It asks again. Behind a text that is whole it goes on from there, and does not ask for that once more."""
+        """It sends the request again. After a whole text it continues from there, and does not request that text again."""
         for part, answers in (("thinking", 4), ("text", 4), ("call", 3)):
             with self.subTest(part=part):
                 engine = Engine(engine.shape)

@@ -149,7 +149,7 @@ class Codex(unittest.TestCase):
 
     @each_shape
     def test_it_gives_reasoning_back(self, engine: Engine) -> None:
-        """Sealed reasoning, which it asks for, comes back with its calls, and in the next turn of the session."""
+        """Sealed reasoning, which it requests, comes back with its calls, and in the next turn of the session."""
         place = Workplace(self, engine, "local-coder")
         self.fine(place.run())
         self.fine(place.run("resume", "--last"))

@@ -25,7 +25,7 @@ class Agent:
     """A program that takes its prompt last, and how it is told of samewire."""
 
     command: str
-    # What stands for `{again}` where a session goes on.
+    # The value of `{again}` where a session continues.
     again: str
     # The client of `samewire env`, and the file of the home that its text goes to; without one the text is variables.
     client: str
@@ -93,7 +93,7 @@ AGENTS = {
         " --model-metadata-file models.json --file {notes} {again} --message",
         "--restore-chat-history",
         client="openai",
-        # Without what it is told of its model it asks the network.
+        # Without settings for its model it queries the network.
         files={"../work/models.json": aider_models},
         quiet={"AIDER_ANALYTICS_DISABLE": "true", "AIDER_CHECK_UPDATE": "false", "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
         breaks="block",
@@ -150,14 +150,14 @@ class CodingAgents(unittest.TestCase):
         self.assertIn("code 0\n", said)
         self.assertIn("code 0\n", answer)
         self.assertIn("The file is edited: Zürich.", answer)
-        # It has asked again: every answer but one was whole.
+        # It has sent the request again: every answer but one was whole.
         self.assertEqual(samewire.ends.count("error"), 1, samewire.ends)
         self.assertEqual(set(samewire.ends), {"complete", "error"})
         last = engine.asked()[-1]
         asked = json.dumps([message["content"] for message in last["messages"] if message["role"] == "user"])
         for prompt in (f"Edit {place.notes}.", f"Look again at {place.notes}."):
             self.assertIn(prompt, asked)
-        # Codex gives the thought before the call that broke off, too: it stands before the next one.
+        # Codex gives the thought before the call that broke off, too: it is before the next one.
         thoughts = {thought and thought.replace(THOUGHT * 2, THOUGHT) for thought in engine.reasoning(last)}
         self.assertEqual(thoughts, {THOUGHT} if agent.gives_back else {None})
 

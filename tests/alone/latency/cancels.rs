@@ -2,12 +2,8 @@
 
 use super::percentile;
 use crate::lock::alone;
-use crate::sim::{
-    Client, CloseKind, Engine, PATIENCE, RawH2Client, Request, Samewire, Script, Setup, Step, World, until,
-};
-use socket2::{Domain, Socket, Type};
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use crate::sim::prelude::*;
+use crate::sim::{RawH2Client, unanswered_address};
 
 /// Number of cancellations of each kind.
 const ROUNDS: usize = 100;
@@ -30,46 +26,33 @@ enum Leaves {
 const MANNERS: [Leaves; 3] =
     [Leaves::Closes(CloseKind::Fin), Leaves::Closes(CloseKind::Rst), Leaves::ResetsStream];
 
-fn script_for(moment: &str) -> Script {
-    let stream = Script::new().head_sse();
-    match moment {
-        "before-head" => Script::new().hang(),
-        "prefill" => stream.hang(),
-        "between-tokens" => stream.role().tok("a", 2, Duration::ZERO).hang(),
-        "writing" => stream.role().then(Step::Flood { events: 10_000, size: 4096 }).hang(),
-        other => panic!("no moment {other}"),
-    }
-}
-
 /// Sends a request to `to`, waits until the engine has reached the moment, and leaves. Returns the time until the
 /// engine saw it.
 async fn leave_at(engine: &Engine, to: SocketAddr, moment: &str, leaves: Leaves) -> Duration {
     let n = engine.attempt_count();
     let request = Request::stream(&format!(r#","user":"{moment}""#));
     let has_come = async || {
-        until("the request reaches the engine", PATIENCE, || engine.attempt_count() > n).await;
+        until("the request reaches the engine", || engine.attempt_count() > n).await;
         if moment != "before-head" {
-            until("the engine has answered", PATIENCE, || engine.written(n) > 0).await;
+            until("the engine has answered", || engine.written(n) > 0).await;
         }
     };
     let left = match leaves {
         Leaves::Closes(manner) => {
-            let mut client = Client::connect(to).await;
-            client.send(&request.bytes()).await;
+            let client = request.send(to).await;
             has_come().await;
             client.leave(manner)
         }
         Leaves::ResetsStream => {
-            let mut raw = RawH2Client::open(to).await;
-            raw.ask(1, &request).await;
+            let mut raw = RawH2Client::with_request(to, &request).await;
             has_come().await;
             let left = Instant::now();
             raw.send(&RawH2Client::reset(1)).await;
-            until("the engine sees it", PATIENCE, || engine.closed(n).is_some()).await;
+            until("the engine sees it", || engine.closed(n).is_some()).await;
             left
         }
     };
-    until("the engine sees it", PATIENCE, || engine.closed(n).is_some()).await;
+    until("the engine sees it", || engine.closed(n).is_some()).await;
     let (seen, _) = engine.closed(n).expect("just seen");
     assert_eq!(engine.attempt_count(), n + 1, "not tried again for a client that has left");
     seen.saturating_duration_since(left)
@@ -94,9 +77,7 @@ fn judge(name: &str, mut through: Vec<Duration>, mut machine: Vec<Duration>) {
 #[tokio::test]
 async fn fault_c24_c25_an_engine_is_let_go_of_within_100_ms() {
     let _alone = alone().await;
-    let moment = |text: &str| MOMENTS.into_iter().find(|moment| text.contains(moment)).expect("a moment");
-    let engine = Engine::answering(move |attempt| script_for(moment(attempt.text()))).await;
-    let world = World::start(engine, Setup::new()).await;
+    let world = World::start(Engine::by_moment(), Setup::new()).await;
     for leaves in MANNERS {
         for moment in MOMENTS {
             let (mut through, mut machine) = (Vec::new(), Vec::new());
@@ -109,7 +90,7 @@ async fn fault_c24_c25_an_engine_is_let_go_of_within_100_ms() {
     }
     let count = ROUNDS * MANNERS.len() * MOMENTS.len();
     let lines = || world.samewire.request_lines();
-    until("a line for each request", PATIENCE, || lines().len() >= count).await;
+    until("a line for each request", || lines().len() >= count).await;
     assert_eq!(lines().iter().filter(|line| line.contains(r#""end":"client_closed""#)).count(), count);
     world.end().await;
 }
@@ -126,38 +107,18 @@ async fn leave_without_engine(samewire: &Samewire, n: usize, manner: CloseKind, 
     left.elapsed()
 }
 
-/// Returns an address that never completes a connect: its accept queue is full, and the kernel drops new packets.
-fn unanswered_address() -> (String, Vec<Socket>) {
-    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
-    listener.listen(0).expect("a bound socket");
-    let address = listener.local_addr().expect("bound");
-    let url = format!("http://{}", address.as_socket().expect("an IP address"));
-    let mut held = vec![listener];
-    for _ in 0..4 {
-        let filler = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        filler.set_nonblocking(true).expect("a socket");
-        // In progress, established or refused: in each case the queue stays full.
-        let _ = filler.connect(&address);
-        held.push(filler);
-    }
-    (url, held)
-}
-
 #[tokio::test]
 async fn fault_c24_a_connect_is_given_up_within_100_ms() {
     let _alone = alone().await;
-    let direct = Engine::answering(|_| script_for("between-tokens")).await;
+    let direct = Engine::script(Script::up_to("between-tokens")).await;
     let (url, _held) = unanswered_address();
     let patient = "[timeouts]\nconnect = 10";
-    let setup = Setup::new().upstream(&url).allow_errors().config(patient);
-    let world = World::start(Engine::script(Script::new()).await, setup).await;
+    let world = World::start(Script::new(), Setup::new().upstream(&url).allow_errors().config(patient)).await;
     for manner in [CloseKind::Fin, CloseKind::Rst] {
         let (mut through, mut machine) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             let n = world.samewire.request_lines().len();
-            let mut client = Client::connect(world.proxy()).await;
-            client.send(&Request::stream("").bytes()).await;
+            let client = world.send(&Request::stream("")).await;
             // The request is in flight, and can only be waiting for the connect.
             while !in_flight(&world.samewire).await {}
             through.push(leave_without_engine(&world.samewire, n, manner, client).await);
@@ -189,10 +150,9 @@ async fn fault_c24_a_pause_before_another_attempt_ends_within_100_ms() {
             ),
         })
     };
-    let direct = Engine::answering(|_| script_for("between-tokens")).await;
+    let direct = Engine::script(Script::up_to("between-tokens")).await;
     let setup = Setup::new().allow_errors().config("[retry]\nbudget_percent = 100\nbudget_per_second = 100");
-    let world = World::fleet(vec![failing().await, failing().await], setup, &[]).await;
-    world.wait_until_up().await;
+    let world = World::fleet_up([failing(), failing()], setup, &[]).await;
     let stays = Request::stream(&format!(r#","user":"{STAYS}""#));
     let asked = || world.attempt_counts().iter().sum::<usize>();
     let failed = || {
@@ -202,21 +162,20 @@ async fn fault_c24_a_pause_before_another_attempt_ends_within_100_ms() {
     let (mut through, mut machine, mut again) = (Vec::new(), Vec::new(), 0);
     for round in 0..ROUNDS {
         let (lines, before, ended) = (world.samewire.request_lines().len(), asked(), failed());
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&Request::stream("").bytes()).await;
-        until("the first attempt has failed", PATIENCE, || failed() > ended).await;
+        let client = world.send(&Request::stream("")).await;
+        until("the first attempt has failed", || failed() > ended).await;
         let manner = if round % 2 == 0 { CloseKind::Fin } else { CloseKind::Rst };
         through.push(leave_without_engine(&world.samewire, lines, manner, client).await);
         machine.push(without_samewire(&direct).await);
         again += asked() - before - 1;
         // Five failures in a row would eject the engine.
         for n in 0..4 {
-            assert_eq!(world.ask(&stays).await.head.status, 200);
-            until("its line", PATIENCE, || world.samewire.request_lines().len() > lines + 1 + n).await;
+            assert_eq!(world.request(&stays).await.head.status, 200);
+            until("its line", || world.samewire.request_lines().len() > lines + 1 + n).await;
         }
     }
     judge("in the pause before another attempt", through, machine);
     // Some clients leave too late for that.
-    assert!(again <= ROUNDS / 3, "asked again for {again} of {ROUNDS}");
+    assert!(again <= ROUNDS / 3, "sent again for {again} of {ROUNDS}");
     world.end().await;
 }

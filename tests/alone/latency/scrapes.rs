@@ -3,12 +3,9 @@
 
 use super::percentile;
 use crate::lock::alone;
-use crate::sim::{Client, Engine, Request, Samewire, Script, Setup, World, within};
+use crate::sim::prelude::*;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
 
 /// Number of concurrent streams, and of tokens in each, one every 10 ms.
 const STREAMS: usize = 8;
@@ -64,9 +61,7 @@ async fn try_everything(samewire: &Samewire, who: usize) {
 
 /// Returns the times between the tokens of one stream.
 async fn gaps(proxy: SocketAddr) -> Vec<Duration> {
-    let mut client = Client::connect(proxy).await;
-    client.send(&Request::stream("").bytes()).await;
-    client.head().await;
+    let mut client = Request::stream("").begin(proxy).await;
     let (mut last, mut gaps) = (None, Vec::with_capacity(TOKENS));
     while client.event().await.is_some() {
         let now = Instant::now();
@@ -91,8 +86,7 @@ async fn latest(proxy: SocketAddr) -> Duration {
 async fn fault_o20_scrapes_do_not_delay_tokens() {
     let _alone = alone().await;
     let pause = Duration::from_millis(10);
-    let script = Script::new().head_sse().role().tok("a", TOKENS, pause).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    let world = World::start(Script::stream().tok("a", TOKENS, pause).stop(), Setup::new()).await;
     let (proxy, admin) = (world.samewire.proxy, world.samewire.admin);
     tokio::join!(try_everything(&world.samewire, 0), try_everything(&world.samewire, 1));
     tokio::join!(try_everything(&world.samewire, 2), try_everything(&world.samewire, 3));

@@ -1,4 +1,4 @@
-// The JavaScript of the documents is run as it stands, but for the address.
+// The JavaScript of the documents is run unchanged, except for the address.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';

@@ -1,4 +1,4 @@
-// What the tests of this folder stand on: clients, and an answer in a form that can be compared.
+// Basis of the tests of this folder: clients, and an answer in a form that can be compared.
 
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -11,7 +11,7 @@ export const SCRIPTED = process.env.SAMEWIRE_SCRIPTED;
 export const RECORDED = process.env.SAMEWIRE_RECORDED;
 export const FIXTURES = process.env.SAMEWIRE_FIXTURES;
 
-// Without retries of its own the library shows each answer as it came.
+// Without its own retries the library shows each answer as it came.
 export const client = (baseURL = SCRIPTED, more = {}) =>
   new OpenAI({ baseURL, apiKey: 'sk-test', maxRetries: 0, timeout: 30_000, ...more });
 

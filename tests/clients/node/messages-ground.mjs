@@ -1,4 +1,4 @@
-// What the tests of Anthropic's Messages stand on: clients, and messages in a form that can be compared.
+// Basis of the tests of Anthropic's Messages: clients, and messages in a form that can be compared.
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -44,7 +44,7 @@ export const tools = [
 
 export const blocksOf = (message, type) => message.content.filter((block) => block.type === type);
 export const textOf = (message) => blocksOf(message, 'text').map(({ text }) => text).join('');
-// What the engine was asked, which the script `heard` says (`loop`: the messages alone).
+// The engine's request, which the script `heard` returns (`loop`: the messages alone).
 export const heard = (message) => JSON.parse(textOf(message));
 
 // A conversation that begins with the usual question and goes on after this message.

@@ -1,5 +1,5 @@
 // The worked examples of Messages (fixtures/vectors/msg-*), each read by the accumulator of @anthropic-ai/sdk.
-// A server gives the bytes of the example as they stand. What the message must hold is told by the example's own
+// A server gives the bytes of the example unchanged. What the message must hold is told by the example's own
 // deltas, added up here.
 
 import assert from 'node:assert/strict';

@@ -1,4 +1,4 @@
-"""What the tests of this folder stand on: clients, and an answer in a form that can be compared."""
+"""Basis of the tests of this folder: clients, and an answer in a form that can be compared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCRIPTED = os.environ["SAMEWIRE_SCRIPTED"]
 RECORDED = os.environ["SAMEWIRE_RECORDED"]
 FIXTURES = Path(os.environ["SAMEWIRE_FIXTURES"])
 
-# Without retries of its own the library shows each answer as it came.
+# Without its own retries the library shows each answer as it came.
 SETTINGS: dict[str, Any] = {"api_key": "sk-test", "max_retries": 0, "timeout": 30.0}
 
 ASK: list[Any] = [{"role": "user", "content": "Hello"}]

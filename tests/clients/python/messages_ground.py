@@ -1,4 +1,4 @@
-"""What the tests of Anthropic's Messages stand on: clients, and messages in a form that can be compared."""
+"""Basis of the tests of Anthropic's Messages: clients, and messages in a form that can be compared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENT = os.environ["SAMEWIRE_MESSAGES_PATIENT"]
 # The member of a chat message in which each engine reads reasoning.
 REASONING_KEY = {"vllm": "reasoning", "sglang": "reasoning_content"}
 
-# Without retries of its own the library shows each answer as it came.
+# Without its own retries the library shows each answer as it came.
 SETTINGS: dict[str, Any] = {"api_key": "sk-test", "max_retries": 0, "timeout": 30.0}
 ASK: list[Any] = [{"role": "user", "content": "Hello"}]
 REQUEST: dict[str, Any] = {"max_tokens": 1024, "messages": ASK}
@@ -70,7 +70,7 @@ def thoughts(message: Any) -> list[str]:
 
 
 def heard(message: Any) -> Any:
-    """What the engine was asked, which the script `heard` says (`loop`: the messages alone)."""
+    """The engine's request, which the script `heard` returns (`loop`: the messages alone)."""
     return json.loads(text_of(message))
 
 

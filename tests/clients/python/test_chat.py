@@ -122,7 +122,7 @@ class RawChunks(unittest.TestCase):
 
 
 class Usage(unittest.TestCase):
-    """Usage is on the last chunk for a client that asked, and nowhere for one that did not."""
+    """Usage is on the last chunk for a client that requests it, and nowhere for others."""
 
     def setUp(self) -> None:
         self.client = client()

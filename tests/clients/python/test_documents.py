@@ -1,4 +1,4 @@
-"""The Python of the documents is run as it stands, but for the address."""
+"""The Python of the documents is run unchanged, except for the address."""
 
 from __future__ import annotations
 

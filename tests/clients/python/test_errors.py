@@ -68,7 +68,7 @@ class BeforeTheStream(unittest.TestCase):
             self.assertEqual(Read(stream).finishes(), ["stop"])
 
     def test_each_try_of_the_library_is_answered_on_its_own(self) -> None:
-        """What it asks three times costs three answers, each of two engines at most."""
+        """A request that it sends three times costs three answers, each of two engines at most."""
         seen: list[Any] = []
         with openai.DefaultHttpxClient(event_hooks={"response": [seen.append]}) as http:
             with client(max_retries=2, http_client=http) as patient, self.assertRaises(openai.InternalServerError):

@@ -69,7 +69,7 @@ class Whole(unittest.TestCase):
 
     @each_shape
     def test_a_context_that_is_full(self, shape: str) -> None:
-        """The engine ended before the limit that was asked for, hence at its own."""
+        """The engine ended before the requested limit, hence at its own."""
         with client(BASES[shape]) as asking:
             message = asking.messages.create(model="at-limit", **REQUEST)
         self.assertEqual(message.stop_reason, "model_context_window_exceeded")

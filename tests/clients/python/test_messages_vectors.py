@@ -1,6 +1,6 @@
 """The worked examples of Messages (fixtures/vectors/msg-*), each read by the accumulator of anthropic for Python.
 
-A server gives the bytes of the example as they stand. What the message must hold is told by the engine's bytes in
+A server gives the bytes of the example unchanged. What the message must hold is told by the engine's bytes in
 the same file, so that the example's answer is not compared with itself.
 """
 

@@ -64,7 +64,7 @@ class OtherRoutes(unittest.TestCase):
         self.assertEqual((raised.exception.type, raised.exception.code), ("invalid_request_error", "unknown_url"))
 
     def test_embeddings(self) -> None:
-        # Asked for nothing, the library asks for base64 and unpacks it.
+        # Without an option, the library requests base64 and unpacks it.
         for encoding in ({}, {"encoding_format": "float"}):
             with self.subTest(**encoding):
                 answer = self.client.embeddings.create(model="embed", input=["one", "two"], **encoding)

@@ -200,7 +200,7 @@ class Recorded(unittest.TestCase):
         answer = self.send(scenario)
         written = json.loads((scenario.folder / "upstream.json").read_text())
         self.assertEqual([choice.index for choice in answer.choices], list(range(len(written["choices"]))))
-        # What is no part of the API is there only where the request asks the engine for it.
+        # Fields outside the API are there only if the request wants them from the engine.
         extensions = [key for field, key in EXTENSIONS.items() if scenario.body.get(field) is not None]
         asked_for = {key: written[key] for key in extensions if written.get(key) is not None}
         self.assertEqual(answer.model_extra, asked_for)
@@ -256,7 +256,7 @@ ENGINE_DIFFERS = {
 
 
 def asked(scenario: Scenario) -> dict[str, Any]:
-    """What was asked for, but for the form of the answer."""
+    """The request, except for the form of the answer."""
     return {key: value for key, value in scenario.body.items() if key not in ("stream", "stream_options", "model")}
 
 

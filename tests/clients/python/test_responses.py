@@ -142,7 +142,7 @@ class Responses(unittest.TestCase):
     def test_background_resumed_and_cancelled(self) -> None:
         responses = self.client.responses
         seen = []
-        # The connection of whoever asked is lost; the response goes on.
+        # The connection of the client is lost; the response continues.
         with self.create("slow", background=True, stream=True) as stream:
             for event in stream:
                 seen.append(event)

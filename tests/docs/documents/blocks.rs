@@ -1,4 +1,4 @@
-//! Code blocks of the README, the guide and the document on Responses are run unchanged, except for addresses.
+//! Code blocks of the README, the documents for operators and the one on Responses are run unchanged, except for addresses.
 //! Those in Python and JavaScript are run by `tests/clients.sh`.
 
 use crate::markdown::{Block, Document, ROOT};
@@ -80,7 +80,7 @@ impl World {
         let arguments = ["replay", "fixtures/vllm", "fixtures/sglang", "--listen", "127.0.0.1:0"];
         let name = document.path.file_stem().and_then(|stem| stem.to_str()).expect("a name");
         let folder = std::env::temp_dir().join(format!("samewire-documents-{}-{name}", std::process::id()));
-        std::fs::create_dir(&folder).expect("a folder of its own");
+        std::fs::create_dir(&folder).expect("its own folder");
         Self { engine: Server::start(&arguments, &["replay"]), proxy: None, folder }
     }
 
@@ -249,12 +249,32 @@ fn run(path: &str, least: usize) {
 
 #[test]
 fn the_blocks_of_the_readme_are_run() {
-    run("README.md", 5);
+    run("README.md", 4);
 }
 
 #[test]
-fn the_blocks_of_the_guide_are_run() {
-    run("docs/guide.md", 25);
+fn the_blocks_about_installing_are_run() {
+    run("docs/install.md", 6);
+}
+
+#[test]
+fn the_blocks_about_configuration_are_run() {
+    run("docs/configure.md", 12);
+}
+
+#[test]
+fn the_blocks_about_deployment_are_run() {
+    run("docs/deploy.md", 6);
+}
+
+#[test]
+fn the_blocks_about_watching_are_run() {
+    run("docs/watch.md", 3);
+}
+
+#[test]
+fn the_blocks_about_troubleshooting_are_run() {
+    run("docs/troubleshoot.md", 6);
 }
 
 #[test]

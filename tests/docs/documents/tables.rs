@@ -1,6 +1,9 @@
 //! Tables in the documents list exactly what exists.
 
 use crate::markdown::{Document, ROOT, code, files, rows};
+use samewire::engine::ENGINES;
+use samewire::engine::fallback::Fallback;
+use samewire::wire::rule::Rule;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -9,7 +12,7 @@ fn file(path: &str) -> String {
 }
 
 /// Returns the names of metrics in the source that writes them.
-fn metrics() -> BTreeSet<String> {
+pub fn metrics() -> BTreeSet<String> {
     let mut sources = file("src/telemetry/mod.rs");
     files(&Path::new(ROOT).join("src/telemetry"), &mut |path| {
         sources.push_str(&std::fs::read_to_string(path).unwrap());
@@ -27,13 +30,13 @@ fn metrics() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_guide_names_every_metric() {
-    let guide = Document::read("docs/guide.md");
-    let section = guide.section("## Metrics");
+fn the_table_names_every_metric() {
+    let document = Document::read("docs/watch.md");
+    let section = document.section("## Metrics");
     let mut told = BTreeSet::new();
     for row in rows(section).iter().filter(|row| row.len() == 4) {
         for name in code(&row[0]) {
-            assert!(told.insert(name.to_owned()), "{name} stands there twice");
+            assert!(told.insert(name.to_owned()), "{name} is there twice");
         }
     }
     let there = metrics();
@@ -67,11 +70,33 @@ fn the_wire_format_names_every_option() {
         let (names, defaults): (Vec<_>, Vec<_>) = (code(&row[0]).collect(), code(&row[1]).collect());
         assert_eq!(names.len(), defaults.len(), "{row:?}");
         for (name, default) in names.into_iter().zip(defaults) {
-            assert!(told.insert(name.to_owned(), default.to_owned()).is_none(), "{name} stands there twice");
+            assert!(told.insert(name.to_owned(), default.to_owned()).is_none(), "{name} is there twice");
         }
     }
     assert!(there.len() > 30, "{there:?}");
     assert_eq!(told, there);
+}
+
+/// The index of rules lists each label of `samewire_rewrites_total` once.
+#[test]
+fn the_index_of_rules_names_every_rule() {
+    let document = Document::read("docs/engines.md");
+    let listed = |heading: &str, cell: usize| {
+        let mut told = BTreeSet::new();
+        for row in rows(document.section(heading)) {
+            // Options and keys are named in parentheses.
+            let names = row[cell].split('(').map(|part| part.rsplit(')').next().unwrap_or_default());
+            for name in names.flat_map(code) {
+                assert!(told.insert(name.to_owned()), "{name} is listed twice");
+            }
+        }
+        told
+    };
+    let of_answers = Rule::ALL.iter().map(|rule| rule.name().to_owned()).collect();
+    assert_eq!(listed("### L.1 Rules for answers", 0), of_answers);
+    let of_engines = ENGINES.iter().flat_map(|engine| engine.rules()).chain(Fallback::rules());
+    let of_requests = of_engines.map(|rule| rule.name.to_owned()).collect();
+    assert_eq!(listed("### L.2 Rules for requests", 1), of_requests);
 }
 
 /// The documented client versions are those that the tests install.

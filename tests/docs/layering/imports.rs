@@ -5,28 +5,69 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Item, ItemUse, Macro, UseTree};
+use syn::{Attribute, Item, ItemUse, Macro, Type, UseTree};
 
 type Names = Vec<String>;
 
-/// Module of one file: its items, its imports by the names they have here, and every path that its code names.
+/// Module of one file: its items, the types to which it adds methods, its imports by the names they have here, and every
+/// path that its code names.
 #[derive(Default)]
 struct Module {
     items: HashSet<String>,
+    extends: HashSet<String>,
     uses: Vec<(String, Names)>,
     paths: BTreeSet<Names>,
 }
 
-/// Returns the imports that are part of a cycle, as `a -> b (path)`; empty if there is no cycle.
-pub(crate) fn cyclic(root: &Path) -> Vec<String> {
-    let modules: BTreeMap<Names, Module> = super::files(root)
-        .into_iter()
-        .filter(|path| path != Path::new("main.rs"))
-        .map(|path| (name_of(&path), read(&std::fs::read_to_string(root.join(&path)).unwrap())))
-        .collect();
-    let mut edges = imports(&modules);
+/// Returns the imports of files that are part of a cycle, as `a -> b (path)`; empty if there is no cycle.
+pub(crate) fn cyclic_files(root: &Path) -> Vec<String> {
+    let modules = modules(root);
+    let edges = imports(&modules);
     assert!(edges.len() > modules.len(), "{} imports in {} files", edges.len(), modules.len());
-    // What nothing imports, or what imports nothing, is in no cycle.
+    cyclic(edges)
+}
+
+/// Returns the same for modules beside each other: one imports another if any of its files does.
+pub(crate) fn cyclic_modules(root: &Path) -> Vec<String> {
+    let mut edges = BTreeMap::new();
+    for ((from, to), path) in imports(&modules(root)) {
+        let shared = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+        if from.len() > shared && to.len() > shared {
+            edges.insert((from[..=shared].to_vec(), to[..=shared].to_vec()), path);
+        }
+    }
+    cyclic(edges)
+}
+
+/// Returns the files that add methods to a type outside of the module that defines it, as `file: type`.
+pub(crate) fn extensions(root: &Path) -> Vec<String> {
+    let modules = modules(root);
+    let mut found = Vec::new();
+    for (name, module) in &modules {
+        // A type that is neither imported nor found is made by a macro here.
+        let imported = |extended: &&String| module.uses.iter().any(|(known_as, _)| known_as == *extended);
+        for extended in module.extends.iter().filter(imported) {
+            let homes: Vec<_> = modules
+                .iter()
+                .filter(|(_, home)| home.items.contains(extended))
+                .map(|(home, _)| home)
+                .collect();
+            if !homes.is_empty() && homes.iter().all(|home| !name.starts_with(home)) {
+                found.push(format!("{}: {extended}", name.join("/")));
+            }
+        }
+    }
+    found
+}
+
+fn modules(root: &Path) -> BTreeMap<Names, Module> {
+    let files = super::files(root).into_iter().filter(|path| path != Path::new("main.rs"));
+    files.map(|path| (name_of(&path), read(&std::fs::read_to_string(root.join(&path)).unwrap()))).collect()
+}
+
+/// Keeps the edges that are part of a cycle.
+fn cyclic(mut edges: BTreeMap<(Names, Names), String>) -> Vec<String> {
+    // A node that no other imports, or that imports none, is in no cycle.
     loop {
         let (from, to): (HashSet<_>, HashSet<_>) =
             edges.keys().map(|(from, to)| (from.clone(), to.clone())).unzip();
@@ -64,6 +105,10 @@ fn read(text: &str) -> Module {
             Item::Struct(item) => module.items.insert(item.ident.to_string()),
             Item::Trait(item) => module.items.insert(item.ident.to_string()),
             Item::Type(item) => module.items.insert(item.ident.to_string()),
+            Item::Impl(item) if item.trait_.is_none() => match &*item.self_ty {
+                Type::Path(path) => module.extends.insert(path.path.segments[0].ident.to_string()),
+                _ => false,
+            },
             _ => false,
         };
         module.visit_item(item);

@@ -40,7 +40,7 @@ impl<'a> Feed<'a> {
 }
 
 /// Generates a value of a strategy with a hash of these bytes as its seed. Returns `None` if the strategy finds no
-/// value. (The bytes cannot be the source of randomness itself: each choice takes half of what is left of them.)
+/// value. (The bytes cannot be the source of randomness itself: each choice takes half of the rest.)
 pub(crate) fn generated<S: Strategy>(strategy: S, data: &[u8]) -> Option<S::Value> {
     let chance = TestRng::from_seed(RngAlgorithm::ChaCha, &Sha256::digest(data));
     let config = Config { failure_persistence: None, ..Config::default() };

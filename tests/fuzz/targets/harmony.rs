@@ -4,7 +4,7 @@ use super::feed::{Feed, some};
 use crate::canonical;
 use crate::cases::{Case, Cut, vectors};
 use crate::laws::response;
-use samewire::wire::{Api, Ending};
+use samewire::wire::Api;
 use serde_json::{Value, json};
 
 const MARKERS: [&str; 7] =
@@ -54,15 +54,11 @@ pub(super) fn stream(api: Api, pieces: &[String], finish: &str) -> Case {
     Case {
         name: "harmony".to_owned(),
         api,
-        upstream: Api::Chat,
         engine: "generic".to_owned(),
-        request: json!({"model": "m", "stream": true}),
         options: json!({"harmony": "text"}),
-        status: 200,
         input: input.into_bytes(),
-        events: true,
-        ending: Ending::Clean,
         now: 7,
+        ..Case::default()
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn exchange(data: &[u8]) -> Made {
     Made { case, sizes: [one, other] }
 }
 
-/// Makes an exchange with a Responses client, whose engine is asked in this API.
+/// Makes an exchange with a Responses client, whose engine gets requests in this API.
 pub(crate) fn response(upstream: Api, data: &[u8]) -> Made {
     let (head, [one, other], input) = head(data);
     let flag = |bit: u8| head[0] >> bit & 1 == 1;
@@ -66,7 +66,7 @@ pub(crate) fn response(upstream: Api, data: &[u8]) -> Made {
     Made { case, sizes: [one, other] }
 }
 
-/// Makes an exchange with a client of Messages, whose engine is asked in this API.
+/// Makes an exchange with a client of Messages, whose engine gets requests in this API.
 pub(crate) fn message(upstream: Api, data: &[u8]) -> Made {
     let (head, [one, other], input) = head(data);
     let flag = |bit: u8| head[0] >> bit & 1 == 1;
@@ -107,11 +107,11 @@ fn case(
         engine: ENGINES[usize::from(way & 3)].to_owned(),
         request,
         options,
-        status: 200,
         input: input.to_vec(),
         events,
         ending: [Ending::Clean, Ending::Reset, Ending::Timeout, Ending::Clean][usize::from(way >> 2 & 3)],
         now: 1_795_000_000,
+        ..Case::default()
     }
 }
 

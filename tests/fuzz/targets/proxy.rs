@@ -1,4 +1,4 @@
-//! samewire inside this process, with an engine behind it that gives a prepared answer and records its requests.
+//! samewire inside this process, with an engine that gives a prepared answer and records its requests.
 
 use samewire::config::Config;
 use samewire::server::{Listeners, PassedSockets, run_on};

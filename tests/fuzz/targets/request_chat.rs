@@ -75,7 +75,7 @@ fn same(ask: &ChatRequest, sent: &Plan, route: &Route) {
     if route.options.request_unknown == RequestUnknown::Reject {
         route.options = Arc::new(Options { request_unknown: RequestUnknown::Pass, ..(*route.options).clone() });
     }
-    let once_more = plan(&read, &body, &route).expect("what was planned can be planned");
+    let once_more = plan(&read, &body, &route).expect("a planned request can be planned again");
     assert_eq!(once_more.body, sent.body);
 }
 

@@ -52,7 +52,7 @@ pub fn run(data: &[u8]) {
     let ask = ChatRequest::recall(Api::Chat, &sent).unwrap_or_else(|failure| panic!("{failure:?}: {text}"));
     assert_eq!((&ask.model, ask.stream, ask.choices), (&asked.model, asked.stream || asked.background, 1));
     let route = Route::new(engine, Arc::new(options), 1 << 20);
-    let again = plan(&ask, &sent, &route).expect("what is ours is known");
+    let again = plan(&ask, &sent, &route).expect("samewire knows its own fields");
     assert_eq!(again.body.joined(), sent);
     if let Ok(body) = serde_json::from_slice::<Value>(&body) {
         request::check(&body).unwrap_or_else(|wrong| panic!("{wrong}\n{body}"));

@@ -4,8 +4,8 @@
 use super::feed::Feed;
 use crate::cases::{Case, Cut};
 use futures::executor::block_on;
-use samewire::store::{Caps, Error, Key, StoreLocation, Store};
-use samewire::wire::{Api, Ending};
+use samewire::store::{StoreCaps, StoreError, Key, StoreLocation, Store};
+use samewire::wire::Api;
 use serde_json::{Value, json};
 
 pub fn run(data: &[u8]) {
@@ -58,23 +58,19 @@ fn case(api: Api, stream: bool, id: &str) -> Case {
         upstream: if api == Api::Responses { Api::Chat } else { api },
         engine: "vllm".to_owned(),
         request: json!({"model": "m", "stream": stream}),
-        options: json!({}),
-        status: 200,
         input: format!("data: {chunk}\n\ndata: [DONE]\n\n").into_bytes(),
-        events: true,
-        ending: Ending::Clean,
-        now: 1,
+        ..Case::default()
     }
 }
 
 async fn absent(id: &str) {
-    let store = Store::open(&StoreLocation::Memory, Caps::MEMORY).await.expect("it opens").expect("a place");
+    let store = Store::open(&StoreLocation::Memory, StoreCaps::MEMORY).await.expect("it opens").expect("a place");
     for (tenant, id) in [("tenant", id), (id, "resp_1")] {
         let key = Key::new(tenant, id);
-        assert_eq!(store.get(key.clone(), 1).await.err(), Some(Error::NotFound));
-        assert_eq!(store.request_cancel(key.clone(), 1).await.err(), Some(Error::NotFound));
-        assert_eq!(store.conversation(key.clone(), 1).await.err(), Some(Error::NotFound));
-        assert_eq!(store.delete(key, 1).await.err(), Some(Error::NotFound));
+        assert_eq!(store.get(key.clone(), 1).await.err(), Some(StoreError::NotFound));
+        assert_eq!(store.request_cancel(key.clone(), 1).await.err(), Some(StoreError::NotFound));
+        assert_eq!(store.conversation(key.clone(), 1).await.err(), Some(StoreError::NotFound));
+        assert_eq!(store.delete(key, 1).await.err(), Some(StoreError::NotFound));
     }
 }
 

@@ -24,7 +24,7 @@ pub fn run(data: &[u8]) {
         let large = |seen: &Seen| matches!(seen, Seen::Event(_, data) if data.len() > limit);
         assert!(!whole.iter().any(large), "an event above the limit");
         let behind = whole.iter().position(|seen| *seen == Seen::TooLarge).map(|at| at + 1);
-        assert!(behind.is_none_or(|at| at == whole.len()), "something behind the end");
+        assert!(behind.is_none_or(|at| at == whole.len()), "something after the end");
         if behind.is_none() {
             assert_eq!(whole, read(bytes), "the other reading");
         }

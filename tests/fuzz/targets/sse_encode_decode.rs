@@ -2,7 +2,7 @@
 
 use super::feed::Feed;
 use crate::cases::{Case, Cut};
-use samewire::wire::{Api, Ending};
+use samewire::wire::Api;
 use serde_json::{Value, json};
 
 const LONGEST: usize = 64;
@@ -68,13 +68,8 @@ fn case(legacy: bool, chunks: &[Value]) -> Case {
         api,
         upstream: api,
         engine: "vllm".to_owned(),
-        request: json!({"model": "m", "stream": true}),
-        options: json!({}),
-        status: 200,
         input: (events.collect::<String>() + "data: [DONE]\n\n").into_bytes(),
-        events: true,
-        ending: Ending::Clean,
-        now: 1,
+        ..Case::default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Stored records are read back unchanged, from memory and from SQLite alike.
 
 use super::feed::Feed;
-use samewire::store::{PageRequest, Caps, Events, Finish, Item, Key, NewResponse, StoreLocation, State, Store};
+use samewire::store::{PageRequest, StoreCaps, StoredEvents, FinalState, Item, Key, NewResponse, StoreLocation, State, Store};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 
 const NOW: u64 = 1_800_000_000_000;
 
-/// Stores, opened once; each input has a tenant of its own.
+/// Stores, opened once; each input has its own tenant.
 struct Places {
     runtime: Runtime,
     all: [Store; 2],
@@ -21,7 +21,7 @@ fn places() -> &'static Places {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
         let path = folder().join(format!("{PREFIX}{}.db", std::process::id()));
-        let open = async |place: StoreLocation| Store::open(&place, Caps::DISK).await.expect("it opens").expect("a place");
+        let open = async |place: StoreLocation| Store::open(&place, StoreCaps::DISK).await.expect("it opens").expect("a place");
         let all = runtime.block_on(async { [open(StoreLocation::Memory).await, open(StoreLocation::Sqlite(path)).await] });
         Places { runtime, all }
     })
@@ -85,9 +85,9 @@ async fn play(store: &Store, tenant: &str, data: &[u8]) -> Vec<String> {
         }
         told.push(format!("{page:?}"));
     }
-    let events = Events { from: 0, bodies: (0..way % 4).map(|_| feed.text().into()).collect() };
+    let events = StoredEvents { from: 0, bodies: (0..way % 4).map(|_| feed.text().into()).collect() };
     let finish =
-        Finish { state: feed.pick(&State::ALL), response: feed.text().into(), output: items(&mut feed), events };
+        FinalState { state: feed.pick(&State::ALL), response: feed.text().into(), output: items(&mut feed), events };
     told.push(format!("{:?}", store.finish(key.clone(), 1, finish.clone(), NOW).await));
     told.push(format!("{:?}", store.events_after(key.clone(), None, 10, NOW).await));
     told.push(format!("{:?}", store.chain(key.clone(), 10_000, NOW).await));

@@ -1,6 +1,6 @@
 """A plugin for pytest: vLLM's own tests of its API get a real engine with the tiny model, each once directly and once through samewire.
 
-Their module `tests.utils` starts an engine for each file of tests, with a model and weights of its own. Here a stand-in does that,
+Their module `tests.utils` starts an engine for each file of tests, with its own model and weights. Here a substitute does that,
 with one model under all names, and what needs other weights or a GPU left out of its arguments.
 """
 
@@ -74,7 +74,7 @@ def fitting(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 class Remote:
-    """In the place of `RemoteOpenAIServer`: an engine and samewire before it. Which of them is asked depends on the way."""
+    """In the place of `RemoteOpenAIServer`: an engine and samewire before it. Which of them gets the requests depends on the way."""
 
     DUMMY_API_KEY = "token-abc123"
     way = WAYS[0]
@@ -153,7 +153,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Only what asks a server."""
+    """Only tests that use a server."""
     asking = [item for item in items if any("server" in name for name in getattr(item, "fixturenames", ()))]
     config.hook.pytest_deselected(items=[item for item in items if item not in asking])
     items[:] = asking

@@ -2,8 +2,7 @@
 
 use super::{batches, content, create, echo, failure, form, line, object, upload, uploaded, world};
 use crate::postgres::{connect, database};
-use crate::sim::{Attempt, Client, CloseKind, Engine, PATIENCE, Request, Script, World, until, within};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 
 #[tokio::test]
 async fn fault_o31_what_cannot_be_kept_is_refused_and_nothing_stays() {
@@ -38,7 +37,7 @@ async fn fault_o31_what_cannot_be_kept_is_refused_and_nothing_stays() {
         ("before it ".repeat(200_000), (413, Some("file"))),
         ("no form".to_owned(), (400, None)),
     ] {
-        let answer = world.ask(&form(&body)).await;
+        let answer = world.request(&form(&body)).await;
         assert_eq!(
             failure(&answer),
             (expected.0, expected.1.map(str::to_owned)),
@@ -47,20 +46,18 @@ async fn fault_o31_what_cannot_be_kept_is_refused_and_nothing_stays() {
             answer.text()
         );
     }
-    let wrong = world.ask(&Request::post("/v1/files", "{}")).await;
-    assert_eq!(wrong.head.status, 415);
+    world.post("/v1/files", "{}").await.with_status(415);
     let list = || Request::get("/v1/files");
     assert_eq!(object(world.proxy(), list()).await["data"].as_array().unwrap().len(), 0);
-    // The limits of a tenant; what was refused counts no longer.
+    // The limits of a tenant; refused files no longer count.
     let large = "x\n".repeat(400_000);
     let first = uploaded(world.proxy(), &large).await;
-    assert_eq!(failure(&world.ask(&upload(&large)).await), (400, Some("file".to_owned())));
+    assert_eq!(failure(&world.request(&upload(&large)).await), (400, Some("file".to_owned())));
     uploaded(world.proxy(), "y\n").await;
-    assert_eq!(failure(&world.ask(&upload("z\n")).await), (400, Some("file".to_owned())));
+    assert_eq!(failure(&world.request(&upload("z\n")).await), (400, Some("file".to_owned())));
     let gone = object(world.proxy(), Request::new("DELETE", &format!("/v1/files/{first}"))).await;
     assert_eq!((&gone["deleted"], &gone["id"]), (&true.into(), &first.as_str().into()));
-    let again = world.ask(&Request::get(&format!("/v1/files/{first}/content"))).await;
-    assert_eq!(again.head.status, 404);
+    world.get(&format!("/v1/files/{first}/content")).await.with_status(404);
     uploaded(world.proxy(), &large).await;
     world.end().await;
 }
@@ -70,10 +67,10 @@ async fn fault_o31_what_cannot_be_kept_is_refused_and_nothing_stays() {
 #[tokio::test]
 async fn files_are_named_in_messages() {
     let engine = Engine::answering(|attempt: &Attempt| {
-        let body: Value = serde_json::from_slice(&attempt.body).expect("JSON");
+        let body = attempt.json();
         let said = body["messages"].to_string();
         let text = serde_json::to_string(&said).expect("JSON");
-        Script::new().json("200 OK", &format!(
+        Script::ok(format!(
             r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":{text}}},"finish_reason":"stop"}}]}}"#
         ))
     })
@@ -93,9 +90,9 @@ async fn files_are_named_in_messages() {
     let said = |id: &str| json!([{"role": "user", "content": [{"type": "file", "file": {"file_id": id}}]}]);
     let chat = async |id: &str| {
         let body = json!({"model": "m", "messages": said(id)});
-        world.ask(&Request::post("/v1/chat/completions", body.to_string())).await
+        world.post("/v1/chat/completions", body.to_string()).await
     };
-    let answer: Value = serde_json::from_str(chat(id).await.text()).unwrap();
+    let answer = chat(id).await.json();
     let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
     assert_eq!(text, r#"[{"content":[{"text":"notes.md\nBuy milk.\n","type":"text"}],"role":"user"}]"#);
 
@@ -114,7 +111,7 @@ async fn files_are_named_in_messages() {
     }
     let large = object(world.proxy(), of("user_data", &"x\n".repeat(500_000))).await;
     assert_eq!(failure(&chat(large["id"].as_str().unwrap()).await), (413, Some("file_id".to_owned())));
-    assert_eq!(failure(&world.ask(&create(large["id"].as_str().unwrap(), "/v1/responses")).await).0, 400);
+    assert_eq!(failure(&world.request(&create(large["id"].as_str().unwrap(), "/v1/responses")).await).0, 400);
     world.end().await;
 }
 
@@ -123,12 +120,12 @@ async fn files_are_named_in_messages() {
 #[tokio::test]
 async fn fault_o11_files_that_are_named_take_their_memory_before_they_are_read() {
     let setup = batches("").config("[limits]\nbodies_in_flight_bytes = 2000000");
-    let world = World::start(Engine::answering(echo).await, setup).await;
+    let world = World::start(Engine::answering(echo), setup).await;
     let chat = async |length: usize| {
         let id = uploaded(world.proxy(), &"x\n".repeat(length / 2)).await;
         let content = json!([{"type": "file", "file": {"file_id": id}}]);
         let body = json!({"model": "m", "messages": [{"role": "user", "content": content}]});
-        world.ask(&Request::post("/v1/chat/completions", body.to_string())).await
+        world.post("/v1/chat/completions", body.to_string()).await
     };
     let refused = chat(900_000).await;
     assert_eq!((refused.head.status, refused.fault().code.as_deref()), (503, Some("overloaded")));
@@ -142,13 +139,11 @@ async fn fault_o11_files_that_are_named_take_their_memory_before_they_are_read()
 /// such.
 #[tokio::test]
 async fn fault_o01_a_drain_waits_for_downloads() {
-    let setup = batches("").config("[timeouts]\nsettle = 0.2");
-    let world = World::start(Engine::answering(echo).await, setup).await;
+    let world = World::start(Engine::answering(echo), batches("").config("[timeouts]\nsettle = 0.2")).await;
     let text = format!("{}\n", "x".repeat(999)).repeat(16 << 10);
     let id = uploaded(world.proxy(), &text).await;
     let begin = async || {
-        let mut client = Client::connect_narrow(world.proxy()).await;
-        client.send(&Request::get(&format!("/v1/files/{id}/content")).bytes()).await;
+        let mut client = Request::get(&format!("/v1/files/{id}/content")).send_narrow(world.proxy()).await;
         assert_eq!(client.head().await.status, 200);
         client
     };
@@ -157,13 +152,13 @@ async fn fault_o01_a_drain_waits_for_downloads() {
         let is_told = |line: &&String| line.contains("/content") && line.contains(what);
         world.samewire.logs().iter().filter(is_told).count() == 1
     };
-    until("the download that broke off is told", PATIENCE, || told("client_closed")).await;
+    until("the download that broke off is told", || told("client_closed")).await;
     let mut reader = begin().await;
     let admin = world.samewire.admin;
-    let waits = tokio::spawn(async move { Request::get("/drain/wait").ask(admin).await });
+    let waits = tokio::spawn(async move { Request::get("/drain/wait").answer(admin).await });
     let refused = || std::net::TcpStream::connect(world.proxy()).is_err();
-    until("the listener is closed", PATIENCE, refused).await;
-    let status = super::json(world.samewire.admin("/status").await.text());
+    until("the listener is closed", refused).await;
+    let status = world.samewire.admin("/status").await.json();
     assert_eq!((&status["requests_running"], waits.is_finished()), (&json!(1), false));
     assert_eq!(reader.rest().await.len(), text.len());
     let drained = within("the drain ends", waits).await.expect("no panic");
@@ -176,9 +171,7 @@ async fn fault_o01_a_drain_waits_for_downloads() {
 async fn fault_o31_a_client_that_leaves_has_uploaded_nothing() {
     let world = world(Engine::answering(echo).await, "").await;
     let bytes = upload(&"x\n".repeat(300_000)).bytes();
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&bytes[..bytes.len() / 2]).await;
-    client.leave(CloseKind::Rst);
+    Client::sending(world.proxy(), &bytes[..bytes.len() / 2]).await.leave(CloseKind::Rst);
     assert_eq!(object(world.proxy(), Request::get("/v1/files")).await["data"].as_array().unwrap().len(), 0);
     // In chunks, with a value longer than one that the store keeps.
     let all = upload(&"äöü\n".repeat(100_000)).chunked(977);
@@ -198,7 +191,7 @@ async fn files_and_batches_are_listed_in_pages() {
     let mut files = Vec::new();
     for n in 0..3 {
         files.push(uploaded(proxy, &line(&n.to_string(), "x")).await);
-        tokio::time::sleep(std::time::Duration::from_millis(3)).await;
+        tokio::time::sleep(Duration::from_millis(3)).await;
     }
     let page = object(proxy, Request::get("/v1/files?limit=2&order=asc")).await;
     assert_eq!((&page["data"][0]["id"], &page["has_more"]), (&files[0].as_str().into(), &true.into()));
@@ -208,31 +201,27 @@ async fn files_and_batches_are_listed_in_pages() {
     let none = object(proxy, Request::get("/v1/files?purpose=batch_output")).await;
     assert_eq!(none["first_id"], Value::Null);
     for query in ["limit=0", "limit=x", "order=up", "purpose=vision"] {
-        assert_eq!(world.ask(&Request::get(&format!("/v1/files?{query}"))).await.head.status, 400, "{query}");
+        assert_eq!(world.get(&format!("/v1/files?{query}")).await.head.status, 400, "{query}");
     }
-    assert_eq!(
-        failure(&world.ask(&Request::get("/v1/batches?after=batch_x")).await),
-        (400, Some("after".into()))
-    );
-    let missing = world.ask(&create("file-none", "/v1/chat/completions")).await;
+    assert_eq!(failure(&world.get("/v1/batches?after=batch_x").await), (400, Some("after".into())));
+    let missing = world.request(&create("file-none", "/v1/chat/completions")).await;
     assert_eq!(failure(&missing), (400, Some("input_file_id".into())));
     for target in ["/v1/batches/batch_x", "/v1/files/file-x", "/v1/files/file-x/content"] {
-        assert_eq!(world.ask(&Request::get(target)).await.head.status, 404, "{target}");
+        assert_eq!(world.get(target).await.head.status, 404, "{target}");
     }
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_o31_a_file_that_is_needed_stays_and_batches_are_counted() {
-    let world =
-        World::start(Engine::script(Script::new().hang()).await, batches("tenant_batches = 2\n")).await;
+    let world = World::start(Script::new().hang(), batches("tenant_batches = 2\n")).await;
     let proxy = world.proxy();
     let file = uploaded(proxy, &line("a", "x")).await;
     let first = object(proxy, create(&file, "/v1/chat/completions")).await;
     let second = object(proxy, create(&file, "/v1/chat/completions")).await;
-    assert_eq!(world.ask(&create(&file, "/v1/chat/completions")).await.head.status, 429);
+    assert_eq!(world.request(&create(&file, "/v1/chat/completions")).await.head.status, 429);
     let delete = Request::new("DELETE", &format!("/v1/files/{file}"));
-    assert_eq!(world.ask(&delete).await.head.status, 409);
+    assert_eq!(world.request(&delete).await.head.status, 409);
     for made in [&first, &second] {
         let cancel = format!("/v1/batches/{}/cancel", made["id"].as_str().unwrap());
         object(proxy, Request::post(&cancel, "")).await;
@@ -245,7 +234,7 @@ async fn fault_o31_a_file_that_is_needed_stays_and_batches_are_counted() {
 async fn fault_o31_a_full_disk_is_no_limit_of_batches() {
     let database = database().await;
     let setup = batches("").args(&["--store", &database]).allow_errors();
-    let world = World::start(Engine::script(Script::new().hang()).await, setup).await;
+    let world = World::start(Script::new().hang(), setup).await;
     let proxy = world.proxy();
     let file = uploaded(proxy, &line("a", "x")).await;
     let first = object(proxy, create(&file, "/v1/chat/completions")).await;
@@ -257,7 +246,7 @@ async fn fault_o31_a_full_disk_is_no_limit_of_batches() {
                 FOR EACH ROW EXECUTE FUNCTION full_disk()";
     admin.batch_execute(full).await.unwrap();
     for request in [&create(&file, "/v1/chat/completions"), &cancel] {
-        let answer = world.ask(request).await;
+        let answer = world.request(request).await;
         assert_eq!((answer.head.status, answer.fault().code.as_deref()), (503, Some("store_unavailable")));
     }
     admin.batch_execute("DROP TRIGGER full_disk ON samewire_batches").await.unwrap();
@@ -271,7 +260,7 @@ async fn fault_o31_a_full_disk_is_no_limit_of_batches() {
 async fn fault_o31_a_batch_that_was_refused_does_not_run() {
     let database = database().await;
     let setup = batches("").config("[timeouts]\nstore_call = 1").args(&["--store", &database]).allow_errors();
-    let world = World::start(Engine::answering(echo).await, setup).await;
+    let world = World::start(Engine::answering(echo), setup).await;
     let file = uploaded(world.proxy(), &line("a", "x")).await;
     let admin = connect(&database).await;
     let slow_commit = "CREATE TABLE committed (n BIGINT); \
@@ -280,7 +269,7 @@ async fn fault_o31_a_batch_that_was_refused_does_not_run() {
         CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON samewire_batches DEFERRABLE INITIALLY DEFERRED \
         FOR EACH ROW EXECUTE FUNCTION slow_commit()";
     admin.batch_execute(slow_commit).await.unwrap();
-    let refused = world.ask(&create(&file, "/v1/chat/completions")).await;
+    let refused = world.request(&create(&file, "/v1/chat/completions")).await;
     assert_eq!((refused.head.status, refused.fault().code.as_deref()), (503, Some("store_unavailable")));
     let count = "SELECT (SELECT COUNT(*) FROM committed), (SELECT COUNT(*) FROM samewire_batches)";
     within("the batch was there and is removed", async {
@@ -289,7 +278,7 @@ async fn fault_o31_a_batch_that_was_refused_does_not_run() {
             if (row.get::<_, i64>(0), row.get::<_, i64>(1)) == (1, 0) {
                 break;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
     .await;
@@ -298,21 +287,19 @@ async fn fault_o31_a_batch_that_was_refused_does_not_run() {
 
 #[tokio::test]
 async fn without_batches_the_paths_are_as_unknown_as_before() {
-    let world = World::start(Engine::answering(echo).await, crate::sim::Setup::new()).await;
+    let world = World::start(Engine::answering(echo), Setup::new()).await;
     for request in [
         Request::get("/v1/files"),
         upload("x\n"),
         Request::post("/v1/batches", "{}"),
         Request::new("PUT", "/v1/files"),
     ] {
-        let answer = world.ask(&request).await;
-        assert_eq!(answer.head.status, 404, "{}", answer.text());
+        world.request(&request).await.with_status(404);
     }
     world.end().await;
-    let relayed = crate::sim::Setup::new().config("[relay]\npaths = [\"/v1/files\"]");
-    let world =
-        World::start(Engine::script(Script::new().json("200 OK", "{\"own\":1}")).await, relayed).await;
-    let answer = world.ask(&Request::post("/v1/files", "{}")).await;
+    let relayed = Setup::new().config("[relay]\npaths = [\"/v1/files\"]");
+    let world = World::start(Script::ok("{\"own\":1}"), relayed).await;
+    let answer = world.post("/v1/files", "{}").await;
     assert_eq!((answer.head.status, answer.text()), (200, "{\"own\":1}"));
     world.end().await;
 }
@@ -325,7 +312,7 @@ async fn fault_o31_a_batch_that_ends_without_room_names_no_file() {
     uploaded(proxy, &"x\n".repeat(800)).await;
     let id = super::started(proxy, &line("a", "x")).await;
     let is_told = || world.samewire.count_logged("results of a batch are not stored yet") > 0;
-    until("there is no room", PATIENCE, is_told).await;
+    until("there is no room", is_told).await;
     object(proxy, Request::post(&format!("/v1/batches/{id}/cancel"), "")).await;
     let over = super::ended(proxy, &id).await;
     assert_eq!((&over["status"], &over["output_file_id"]), (&"cancelled".into(), &Value::Null));
@@ -340,12 +327,12 @@ async fn fault_o31_results_without_room_wait_for_some() {
     let pad = uploaded(proxy, &"x\n".repeat(800)).await;
     let id = super::started(proxy, &line("a", "x")).await;
     let is_told = || world.samewire.count_logged("results of a batch are not stored yet") > 0;
-    until("there is no room", PATIENCE, is_told).await;
+    until("there is no room", is_told).await;
     assert_eq!(super::batch(proxy, &id).await["status"], "in_progress");
     object(proxy, Request::new("DELETE", &format!("/v1/files/{pad}"))).await;
     let over = super::ended(proxy, &id).await;
     assert_eq!((&over["status"], &over["request_counts"]["completed"]), (&"completed".into(), &1.into()));
     assert_eq!(super::results(proxy, &over["output_file_id"]).await.len(), 1);
-    assert_eq!(world.engine.attempt_count(), 1, "the line is not run again for that");
-    world.end().await;
+    // The line is not run again for that.
+    world.end_after(1).await;
 }

@@ -4,10 +4,8 @@ use super::{ended, line, prompt_of, results, started, text_of, until_batch, uplo
 use crate::postgres::database;
 use crate::postgres::partition::{Partition, RelayState};
 use crate::responses::stored::Folder;
-use crate::sim::{Engine, PATIENCE, Request, Samewire, Script, Setup, until, within};
-use serde_json::Value;
+use crate::sim::prelude::*;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 const LINES: usize = 300;
 
@@ -110,11 +108,11 @@ async fn fault_o32_a_process_keeps_its_batch_through_a_lapsed_lease() {
     partition.state.send_replace(RelayState::Closed);
     // A second lies between two renewals, and the lease takes no longer.
     let is_told = || samewire.count_logged("the leases of batches were not renewed") >= 2;
-    until("the lease has ended", PATIENCE, is_told).await;
+    until("the lease has ended", is_told).await;
     partition.state.send_replace(RelayState::Open);
     let show = Request::get(&format!("/v1/batches/{id}"));
     within("the database answers", async {
-        while show.ask(samewire.proxy).await.head.status != 200 {
+        while show.answer(samewire.proxy).await.head.status != 200 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })
@@ -141,7 +139,7 @@ async fn fault_o32_lines_whose_results_had_no_room_are_run_again() {
     uploaded(first.proxy, &"x\n".repeat(800)).await;
     let id = started(first.proxy, &line("a", "x")).await;
     let is_told = || first.count_logged("results of a batch are not stored yet") > 0;
-    until("there is no room", PATIENCE, is_told).await;
+    until("there is no room", is_told).await;
     first.signal("TERM");
     first.exit(PATIENCE).await;
     let second = Samewire::start(&with(1 << 20)).await;

@@ -4,11 +4,11 @@ use super::{
     batches, create, echo, line, object, prompt_of, results, started, until_batch, upload, uploaded,
 };
 use crate::responses::stored::Folder;
-use crate::sim::{Client, CloseKind, Engine, Gate, PATIENCE, Request, Samewire, Script, Setup, World, until};
+use crate::sim::prelude::*;
 
 const LINES: usize = 200_000;
 
-/// Blank lines take no memory, also behind a line that takes long: they are one range of lines that are done.
+/// Blank lines take no memory, also after a line that takes long: they are one range of lines that are done.
 #[tokio::test]
 async fn fault_o37_blank_lines_take_no_memory() {
     let (gate, folder) = (Gate::default(), Folder::new());
@@ -26,12 +26,12 @@ async fn fault_o37_blank_lines_take_no_memory() {
     let input = format!("{}{}{}", line("a", "wait"), "\n".repeat(3 << 19), line("b", "quick"));
     let mut client = Client::connect(proxy).await.with_patience(PATIENCE * 6);
     client.send(&upload(&input).bytes()).await;
-    let file = super::json(client.answer().await.text())["id"].as_str().unwrap().to_owned();
+    let file = client.answer().await.json()["id"].as_str().unwrap().to_owned();
     let before = samewire.allocated();
     let made = object(proxy, create(&file, "/v1/chat/completions")).await;
     let id = made["id"].as_str().unwrap();
-    // The line behind them is run once all of them have been read.
-    until("all of them are read", PATIENCE * 6, || engine.attempt_count() == 2).await;
+    // The line after them is run once all of them have been read.
+    until_within("all of them are read", PATIENCE * 6, || engine.attempt_count() == 2).await;
     let grown = samewire.allocated().saturating_sub(before);
     println!("{grown} bytes of memory");
     assert!(grown < 16 << 20, "{grown} bytes");
@@ -53,9 +53,8 @@ async fn fault_o37_a_large_file_takes_little_memory() {
     let input: String = (0..LINES).map(|n| line(&format!("id-{n}"), &"x".repeat(100))).collect();
     let mut client = Client::connect(proxy).await.with_patience(PATIENCE * 6);
     client.send(&upload(&input).bytes()).await;
-    let answer = client.answer().await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
-    let file = super::json(answer.text())["id"].as_str().unwrap().to_owned();
+    let answer = client.answer().await.with_status(200);
+    let file = answer.json()["id"].as_str().unwrap().to_owned();
     let made = object(proxy, create(&file, "/v1/chat/completions")).await;
     let id = made["id"].as_str().unwrap();
     let run =
@@ -86,15 +85,13 @@ async fn narrow(engine: Engine) -> World {
 async fn has_room(world: &World) {
     let body =
         format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{}"}}]}}"#, "c".repeat(900_000));
-    let answer = world.ask(&Request::post("/v1/chat/completions", body)).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    world.post("/v1/chat/completions", body).await.with_status(200);
 }
 
 /// Long lines, of which two batches have more than there is memory for: they leave half of it to clients.
 #[tokio::test]
 async fn fault_o35_lines_leave_memory_to_clients() {
-    let gate = Gate::default();
-    let held = gate.clone();
+    let (gate, held) = Gate::pair();
     let engine = Engine::answering(move |attempt| {
         let script = Script::new();
         let is_line = prompt_of(attempt).starts_with('l');

@@ -1,4 +1,4 @@
-//! Files and batches, with a scripted engine behind them.
+//! Files and batches, with a scripted engine.
 
 mod files;
 mod kills;
@@ -7,11 +7,8 @@ mod room;
 mod runs;
 mod tenants;
 
-use crate::sim::{Answer, Attempt, PATIENCE, Request, Script, Setup, World};
-use serde_json::Value;
+use crate::sim::prelude::*;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 /// Setup in which batches are served, with further lines of `[batch]`.
 fn batches(more: &str) -> Setup {
@@ -52,9 +49,7 @@ fn line(id: &str, prompt: &str) -> String {
 
 /// Sends a request and returns the object that answers it.
 async fn object(proxy: SocketAddr, request: Request) -> Value {
-    let answer = request.ask(proxy).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
-    json(answer.text())
+    request.answer(proxy).await.with_status(200).json()
 }
 
 async fn uploaded(proxy: SocketAddr, content: &str) -> String {
@@ -94,9 +89,8 @@ async fn ended(proxy: SocketAddr, id: &str) -> Value {
 
 async fn content(proxy: SocketAddr, file: &Value) -> String {
     let request = Request::get(&format!("/v1/files/{}/content", file.as_str().expect("a file")));
-    // As the SDKs ask.
-    let answer = request.header("accept", "application/binary").ask(proxy).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    // As the SDKs send it.
+    let answer = request.header("accept", "application/binary").answer(proxy).await.with_status(200);
     answer.text().to_owned()
 }
 
@@ -113,7 +107,7 @@ async fn results(proxy: SocketAddr, file: &Value) -> BTreeMap<String, Value> {
 
 /// Returns the prompt of a request that an engine received.
 fn prompt_of(attempt: &Attempt) -> String {
-    json(attempt.text())["messages"][0]["content"].as_str().unwrap_or_default().to_owned()
+    attempt.json()["messages"][0]["content"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Returns an engine's whole answer that repeats the prompt.
@@ -132,7 +126,7 @@ fn echo_after(script: Script, attempt: &Attempt) -> Script {
     )
 }
 
-/// Returns a refusal after which the engine is to be asked again in a second.
+/// Returns a refusal after which the engine may get the request again in a second.
 fn refusal(status: &str) -> Script {
     let body = r#"{"error":{"message":"busy"}}"#;
     Script::new().whole_with(status, "application/json", "retry-after: 1\r\n", body)
@@ -146,6 +140,6 @@ fn failure(answer: &Answer) -> (u16, Option<String>) {
     (answer.head.status, answer.fault().param)
 }
 
-async fn world(engine: crate::sim::Engine, more: &str) -> World {
+async fn world(engine: Engine, more: &str) -> World {
     World::start(engine, batches(more)).await
 }

@@ -3,9 +3,7 @@
 use super::{
     batches, echo, echo_after, ended, json, line, object, prompt_of, refusal, started, until_batch, world,
 };
-use crate::sim::{Engine, Gate, Request, Script, World};
-use serde_json::Value;
-use std::time::Duration;
+use crate::sim::prelude::*;
 
 /// Returns lines for a model, with these ids.
 fn lines(model: &str, ids: std::ops::Range<usize>) -> String {
@@ -40,15 +38,14 @@ fn completed(batch: &Value) -> &Value {
 
 #[tokio::test]
 async fn fault_o35_lines_give_way_to_clients() {
-    let gate = Gate::default();
-    let held = gate.clone();
+    let (gate, held) = Gate::pair();
     let engine = Engine::answering(move |attempt| match prompt_of(attempt).as_str() {
         "line" => echo(attempt),
         _ => echo_after(Script::new().wait(&held), attempt),
     });
     let world = world(engine.await, "upstream_requests = 1\n").await;
     let proxy = world.proxy();
-    let live = tokio::spawn(async move { Request::plain("").ask(proxy).await });
+    let live = tokio::spawn(async move { Request::plain("").answer(proxy).await });
     world.engine.wait_attempts(1).await;
     let id = started(proxy, &line("a", "line")).await;
     until_batch(proxy, &id, "checked", |batch| batch["status"] == "in_progress").await;
@@ -76,12 +73,11 @@ async fn fault_o35_an_engine_gets_no_more_lines_than_allowed() {
 
 #[tokio::test]
 async fn fault_o35_a_line_waits_for_an_engine_that_is_busy() {
-    let n = std::sync::atomic::AtomicUsize::new(0);
-    let engine =
-        Engine::answering(move |attempt| match n.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
-            0 => refusal("429 Too Many Requests"),
-            _ => echo(attempt),
-        });
+    let n = AtomicUsize::new(0);
+    let engine = Engine::answering(move |attempt| match n.fetch_add(1, Ordering::Relaxed) {
+        0 => refusal("429 Too Many Requests"),
+        _ => echo(attempt),
+    });
     let world = world(engine.await, "").await;
     let over = ended(world.proxy(), &started(world.proxy(), &line("a", "x")).await).await;
     assert_eq!(over["request_counts"], json(r#"{"total":1,"completed":1,"failed":0}"#), "{over}");

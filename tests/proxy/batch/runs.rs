@@ -4,9 +4,7 @@ use super::{
     batch, content, create, echo, echo_after, ended, json, line, object, prompt_of, refusal, results,
     started, text_of, until_batch, upload, uploaded, world,
 };
-use crate::sim::{Engine, Gate, Request, Script};
-use serde_json::Value;
-use std::time::Duration;
+use crate::sim::prelude::*;
 
 #[tokio::test]
 async fn a_batch_is_run_and_told_as_the_api_does() {
@@ -65,8 +63,8 @@ async fn lines_of_every_endpoint_are_run() {
     let embedding = r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1}}"#;
     let completion = r#"{"id":"cmpl-1","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"x","finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#;
     let engine = Engine::answering(move |attempt| match attempt.target.as_str() {
-        "/v1/embeddings" => Script::new().json("200 OK", embedding),
-        "/v1/completions" => Script::new().json("200 OK", completion),
+        "/v1/embeddings" => Script::ok(embedding),
+        "/v1/completions" => Script::ok(completion),
         _ => echo(attempt),
     });
     let world = world(engine.await, "").await;
@@ -115,8 +113,8 @@ async fn fault_o34_mistakes_are_told_with_their_lines() {
         let over = ended(proxy, &started(proxy, input).await).await;
         assert_eq!((&over["status"], &over["errors"]["data"][0]["code"]), (&"failed".into(), &code.into()));
     }
-    assert_eq!(world.engine.attempt_count(), 0, "nothing of an invalid file is run");
-    world.end().await;
+    // Nothing of an invalid file is run.
+    world.end_after(0).await;
 }
 
 #[tokio::test]
@@ -145,8 +143,7 @@ async fn fault_o34_failed_lines_are_in_the_file_of_errors() {
 
 #[tokio::test]
 async fn fault_o33_a_cancelled_batch_keeps_what_it_has() {
-    let gate = Gate::default();
-    let held = gate.clone();
+    let (gate, held) = Gate::pair();
     let engine = Engine::answering(move |attempt| match prompt_of(attempt).as_str() {
         "wait" => echo_after(Script::new().wait(&held), attempt),
         _ => echo(attempt),
@@ -170,13 +167,12 @@ async fn fault_o33_a_cancelled_batch_keeps_what_it_has() {
     let all = results(proxy, &over["output_file_id"]).await;
     assert!(all.contains_key("a") && all.len() >= 3 && all.len() < 51, "{} lines", all.len());
     assert_eq!(over["request_counts"]["completed"], all.len());
-    let (count, again) = (world.engine.attempt_count(), world.ask(&cancel()).await);
+    let (count, again) = (world.engine.attempt_count(), world.request(&cancel()).await);
     assert_eq!(again.head.status, 200, "a second cancel changes nothing");
     assert_eq!(world.engine.attempt_count(), count);
     let done = started(proxy, &line("z", "x")).await;
     ended(proxy, &done).await;
-    let late = world.ask(&Request::post(&format!("/v1/batches/{done}/cancel"), "")).await;
-    assert_eq!(late.head.status, 409, "{}", late.text());
+    world.post(&format!("/v1/batches/{done}/cancel"), "").await.with_status(409);
     world.end().await;
 }
 
@@ -185,7 +181,7 @@ async fn fault_o33_a_cancelled_batch_keeps_what_it_has() {
 async fn fault_o33_a_cancelled_batch_tries_no_more() {
     let busy = refusal("503 Service Unavailable");
     let engine = Engine::answering(move |_| busy.clone()).await;
-    let world = crate::sim::World::start(engine, super::batches("").allow_errors()).await;
+    let world = World::start(engine, super::batches("").allow_errors()).await;
     let proxy = world.proxy();
     let id = started(proxy, &format!("{}{}", line("a", "x"), line("b", "y"))).await;
     world.engine.wait_attempts(4).await;

@@ -1,9 +1,8 @@
 //! Batches of several tenants, and the rights of the keys that create them.
 
 use super::{create, echo, json, line, upload};
-use crate::sim::{Engine, Gate, Request, Script, Setup, World};
+use crate::sim::prelude::*;
 use samewire::auth::Hash;
-use serde_json::Value;
 
 fn keyed(request: Request, key: &str) -> Request {
     request.without("authorization").header("authorization", &format!("Bearer {key}"))
@@ -15,21 +14,19 @@ fn key(name: &str, more: &str) -> String {
 }
 
 async fn object(world: &World, key: &str, request: Request) -> Value {
-    let answer = world.ask(&keyed(request, key)).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
-    json(answer.text())
+    world.request(&keyed(request, key)).await.with_status(200).json()
 }
 
 /// Waits for the end of a batch of this key's tenant.
 async fn over(world: &World, key: &str, id: &str) -> Value {
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     loop {
         let found = object(world, key, Request::get(&format!("/v1/batches/{id}"))).await;
         if super::is_over(&found) {
             return found;
         }
-        assert!(start.elapsed() < crate::sim::PATIENCE * 6, "{found}");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        assert!(start.elapsed() < PATIENCE * 6, "{found}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -43,7 +40,7 @@ async fn fault_o36_a_tenant_has_its_own_files_and_its_own_rights() {
             key("two", second)
         )
     };
-    let world = World::start(Engine::answering(echo).await, Setup::new().config(&config(false))).await;
+    let world = World::start(Engine::answering(echo), Setup::new().config(&config(false))).await;
     let file = object(&world, "sk-two", upload(&line("a", "x"))).await;
     let id = file["id"].as_str().unwrap();
     for request in [
@@ -51,10 +48,9 @@ async fn fault_o36_a_tenant_has_its_own_files_and_its_own_rights() {
         Request::get(&format!("/v1/files/{id}/content")),
         Request::new("DELETE", &format!("/v1/files/{id}")),
     ] {
-        assert_eq!(world.ask(&keyed(request, "sk-one")).await.head.status, 404);
+        assert_eq!(world.request(&keyed(request, "sk-one")).await.head.status, 404);
     }
-    let foreign = world.ask(&keyed(create(id, "/v1/chat/completions"), "sk-one")).await;
-    assert_eq!(foreign.head.status, 400, "{}", foreign.text());
+    world.request(&keyed(create(id, "/v1/chat/completions"), "sk-one")).await.with_status(400);
     assert_eq!(object(&world, "sk-one", Request::get("/v1/files")).await["data"], json("[]"));
     let made = object(&world, "sk-two", create(id, "/v1/chat/completions")).await;
     let batch = made["id"].as_str().unwrap();
@@ -64,9 +60,9 @@ async fn fault_o36_a_tenant_has_its_own_files_and_its_own_rights() {
         Request::get(&format!("/v1/batches/{batch}")),
         Request::post(&format!("/v1/batches/{batch}/cancel"), ""),
     ] {
-        assert_eq!(world.ask(&keyed(request, "sk-one")).await.head.status, 404);
+        assert_eq!(world.request(&keyed(request, "sk-one")).await.head.status, 404);
     }
-    // A model that the key may not use is refused on a line as it is elsewhere.
+    // A model that the key may not use is refused on a line as elsewhere.
     let file = object(&world, "sk-one", upload(&line("a", "x"))).await;
     let made = object(&world, "sk-one", create(file["id"].as_str().unwrap(), "/v1/chat/completions")).await;
     let refused = over(&world, "sk-one", made["id"].as_str().unwrap()).await;
@@ -79,7 +75,7 @@ async fn fault_o36_a_tenant_has_its_own_files_and_its_own_rights() {
 
 async fn object_lines(world: &World, key: &str, file: &Value) -> Vec<Value> {
     let request = Request::get(&format!("/v1/files/{}/content", file.as_str().expect("a file")));
-    let answer = world.ask(&keyed(request, key)).await;
+    let answer = world.request(&keyed(request, key)).await;
     answer.text().lines().map(json).collect()
 }
 
@@ -88,7 +84,7 @@ async fn fault_o36_without_keys_the_key_of_a_client_tells_its_tenant() {
     let world = super::world(Engine::answering(echo).await, "").await;
     let file = object(&world, "sk-a", upload(&line("a", "x"))).await;
     let target = format!("/v1/files/{}", file["id"].as_str().unwrap());
-    assert_eq!(world.ask(&keyed(Request::get(&target), "sk-b")).await.head.status, 404);
+    assert_eq!(world.request(&keyed(Request::get(&target), "sk-b")).await.head.status, 404);
     let made = object(&world, "sk-a", create(file["id"].as_str().unwrap(), "/v1/chat/completions")).await;
     over(&world, "sk-a", made["id"].as_str().unwrap()).await;
     // A client's key for the engine is not kept, so lines are sent without it.
@@ -103,8 +99,7 @@ async fn fault_o36_a_revoked_key_runs_no_more_lines() {
         let reader = key("reader", "").replace("tenant = \"reader\"", "tenant = \"two\"");
         format!("[batch]\nenabled = true\nconcurrency = 1\n{}{reader}", key("two", disabled))
     };
-    let gate = Gate::default();
-    let held = gate.clone();
+    let (gate, held) = Gate::pair();
     let engine = Engine::answering(move |attempt| super::echo_after(Script::new().wait(&held), attempt));
     let world = World::start(engine.await, Setup::new().config(&config(false))).await;
     let file = object(&world, "sk-two", upload(&[line("a", "x"), line("b", "y")].concat())).await;
@@ -116,6 +111,5 @@ async fn fault_o36_a_revoked_key_runs_no_more_lines() {
     assert_eq!(ended["request_counts"], json(r#"{"total":2,"completed":1,"failed":1}"#), "{ended}");
     let errors = object_lines(&world, "sk-reader", &ended["error_file_id"]).await;
     assert_eq!(errors[0]["response"]["status_code"], 401, "{errors:?}");
-    assert_eq!(world.engine.attempt_count(), 1);
-    world.end().await;
+    world.end_after(1).await;
 }

@@ -1,8 +1,7 @@
 //! Clients that try to influence what lies between them and the engine, and clients that retry by themselves.
 
 use crate::clients::keys::{entry, with};
-use crate::sim::{Attempt, Client, Engine, KEY, Request, Script, Setup, World};
-use std::time::Instant;
+use crate::sim::prelude::*;
 
 /// Returns the lines of the head that reached an engine, without those that differ from request to request.
 fn lines(attempt: &Attempt) -> Vec<String> {
@@ -64,16 +63,16 @@ const ABUSE: [&[(&str, &str)]; 40] = [
 async fn fault_c21_headers_about_the_connection_end_here() {
     for keys in [false, true] {
         let setup = if keys { Setup::new().config(&entry(KEY, "")) } else { Setup::new() };
-        let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
+        let world = World::plain(setup).await;
         let plain = if keys { Request::stream("") } else { Request::stream("").without("authorization") };
-        assert_eq!(world.ask(&plain).await.head.status, 200);
+        assert_eq!(world.request(&plain).await.head.status, 200);
         let expected = lines(&world.engine.attempts()[0]);
         assert!(!expected.iter().any(|line| line.contains("CANARY")), "{expected:#?}");
         for headers in ABUSE {
             let request =
                 headers.iter().fold(plain.clone(), |request, (name, value)| request.header(name, value));
             let n = world.engine.attempt_count();
-            let answer = world.ask(&request).await;
+            let answer = world.request(&request).await;
             assert_eq!(answer.head.status, 200, "{headers:?}: {}", answer.text());
             let attempts = world.engine.attempts();
             assert_eq!(attempts.len(), n + 1, "{headers:?}");
@@ -82,7 +81,7 @@ async fn fault_c21_headers_about_the_connection_end_here() {
             if keys {
                 // A header must neither switch off the key check nor carry a key under another name.
                 for refused in [request.clone().without("authorization"), with(&request, "sk-CANARY-wrong")] {
-                    assert_eq!(world.ask(&refused).await.head.status, 401, "{headers:?}");
+                    assert_eq!(world.request(&refused).await.head.status, 401, "{headers:?}");
                 }
                 assert_eq!(world.engine.attempt_count(), n + 1, "{headers:?}");
             }
@@ -126,14 +125,10 @@ async fn fault_c40_clients_that_ask_again_by_themselves() {
         ("502 Bad Gateway", "<html>"),
     ];
     for (status, body) in failing {
-        let mut engines = Vec::new();
-        for _ in 0..3 {
-            engines.push(Engine::script(Script::new().json(status, body)).await);
-        }
+        let engines = (0..3).map(|_| Script::new().json(status, body));
         // A single client: each of its three requests is handled separately, and none reaches more than two
         // engines.
-        let world = World::fleet(engines, Setup::new().allow_errors(), &[]).await;
-        world.wait_until_up().await;
+        let world = World::fleet_up(engines, Setup::new().allow_errors(), &[]).await;
         for request in [Request::stream(""), Request::plain("")] {
             let before: usize = world.attempt_counts().iter().sum();
             let asked = send_with_retries(&world, &request).await;
@@ -150,12 +145,8 @@ async fn fault_c40_clients_that_ask_again_by_themselves() {
 async fn fault_c40_many_of_them_stay_within_the_budget() {
     const CLIENTS: usize = 60;
     let body = r#"{"error":{"message":"x","type":"InternalServerError","code":500}}"#;
-    let mut engines = Vec::new();
-    for _ in 0..3 {
-        engines.push(Engine::script(Script::new().json("500 Internal Server Error", body)).await);
-    }
-    let world = World::fleet(engines, Setup::new().allow_errors(), &[]).await;
-    world.wait_until_up().await;
+    let engines = (0..3).map(|_| Script::new().json("500 Internal Server Error", body));
+    let world = World::fleet_up(engines, Setup::new().allow_errors(), &[]).await;
     let start = Instant::now();
     let asked = futures::future::join_all(
         (0..CLIENTS).map(|_| async { send_with_retries(&world, &Request::plain("")).await }),
@@ -175,9 +166,7 @@ async fn fault_c40_many_of_them_stay_within_the_budget() {
 /// Almost valid keys, and keys for other services, are all refused with the same text.
 #[tokio::test]
 async fn fault_c30_nearly_a_key_is_none() {
-    let world =
-        World::start(Engine::script(Script::answer("a", 1)).await, Setup::new().config(&entry(KEY, "")))
-            .await;
+    let world = World::plain(Setup::new().config(&entry(KEY, ""))).await;
     let mut wrong = vec![
         "' OR 1=1--".to_owned(),
         "\" OR \"\"=\"".into(),
@@ -207,19 +196,19 @@ async fn fault_c30_nearly_a_key_is_none() {
     }
     let mut bodies = std::collections::BTreeSet::new();
     for key in &wrong {
-        let answer = world.ask(&with(&Request::stream(""), key)).await;
+        let answer = world.request(&with(&Request::stream(""), key)).await;
         assert_eq!(answer.head.status, 401, "{key}");
         // The error contains the first and last characters of the key, and nothing else that depends on it.
         let text = answer.text();
         let (before, said) = text.split_once("provided: ").expect("the words of the refusal");
-        let (shown, after) = said.split_once(". ").expect("the end of what is shown");
+        let (shown, after) = said.split_once(". ").expect("the end of the shown part");
         let ends = shown.split_once("***").expect("a mask");
         assert!(ends.0.len() <= 5 && ends.1.len() <= 4, "{text}");
         bodies.insert(format!("{before}{after}"));
     }
     assert_eq!(bodies.len(), 1, "{bodies:?}");
     assert_eq!(world.engine.attempt_count(), 0);
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    assert_eq!(world.stream("").await.head.status, 200);
     world.samewire.finished(wrong.len() + 1).await;
     let (logs, metrics) = (world.samewire.logs().join("\n"), world.samewire.metrics().await);
     for text in ["1=1", "jndi", "passwd", "7*7"] {

@@ -4,11 +4,8 @@
 
 use crate::operations::interleavings::{descriptors, is_as_before};
 use crate::responses::over_chat::chunk;
-use crate::sim::{Attempt, Client, Ended, Engine, Request, Script, Setup, World};
+use crate::sim::prelude::*;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// Upper bound of the awaits in any of these exchanges.
 const MOST: usize = 500;
@@ -24,12 +21,11 @@ const MS: Duration = Duration::from_millis(1);
 /// `first_token` seconds for its first word.
 fn setup(first_token: f32) -> Setup {
     let times = format!("[timeouts]\nfirst_token = {first_token}\npool_idle = 0.3");
-    let setup = Setup::new().allow_errors().args(&["--threads", "1", "--store", "memory"]);
-    setup.config(&times).config(CONFIG)
+    Setup::new().allow_errors().args(&["--threads", "1", "--store", "memory"]).config(&times).config(CONFIG)
 }
 
 async fn alone(first_token: f32, script: impl Fn(&Attempt) -> Script + Send + Sync + 'static) -> World {
-    let world = World::start(Engine::answering(script).await, setup(first_token)).await;
+    let world = World::start(Engine::answering(script), setup(first_token)).await;
     world.wait_until_up().await;
     world
 }
@@ -37,14 +33,14 @@ async fn alone(first_token: f32, script: impl Fn(&Attempt) -> Script + Send + Sy
 /// Sends the request repeatedly, each time dropped one await later. With `pieces`, the body is sent in two parts.
 /// Returns how many awaits came before the complete answer with this status.
 async fn explored(world: &World, status: u16, pieces: bool, request: impl Fn(usize) -> Request) -> usize {
-    assert_eq!(ask(world, &request(MOST), pieces).await, Some(status), "undisturbed");
+    assert_eq!(send(world, &request(MOST), pieces).await, Some(status), "undisturbed");
     // Lets descriptors settle that the process opens once or keeps for a while.
     tokio::time::sleep(Duration::from_millis(700)).await;
     let before = descriptors(world);
     let (mut whole, mut dropped) = (0, 0);
     for waits in 0..MOST {
         let request = request(waits).header("x-samewire-leave", &waits.to_string());
-        match ask(world, &request, pieces).await {
+        match send(world, &request, pieces).await {
             Some(answered) if answered == status => whole += 1,
             Some(_) => {}
             None => dropped += 1,
@@ -59,7 +55,7 @@ async fn explored(world: &World, status: u16, pieces: bool, request: impl Fn(usi
 }
 
 /// Sends a request and returns the status of its answer, or `None` if the answer is incomplete.
-async fn ask(world: &World, request: &Request, pieces: bool) -> Option<u16> {
+async fn send(world: &World, request: &Request, pieces: bool) -> Option<u16> {
     let mut client = Client::connect(world.proxy()).await;
     let bytes = request.bytes();
     let (head, rest) = bytes.split_at(bytes.len() - if pieces { 10 } else { 0 });
@@ -75,17 +71,7 @@ async fn ask(world: &World, request: &Request, pieces: bool) -> Option<u16> {
 }
 
 fn paced() -> Script {
-    Script::new()
-        .head_sse()
-        .role()
-        .sleep(MS)
-        .tok("a", 5, MS)
-        .sleep(MS)
-        .finish("stop")
-        .sleep(MS)
-        .usage(3, 5)
-        .done()
-        .end()
+    Script::stream().sleep(MS).tok("a", 5, MS).sleep(MS).finish("stop").sleep(MS).usage(3, 5).done().end()
 }
 
 #[tokio::test]
@@ -110,20 +96,14 @@ async fn leaving_at_any_wait_of_a_whole_answer() {
 #[tokio::test]
 async fn leaving_at_any_wait_of_a_second_attempt() {
     let seen = Arc::new(Mutex::new(HashMap::<String, usize>::new()));
-    let mut engines = Vec::new();
-    for _ in 0..4 {
-        let seen = Arc::clone(&seen);
-        let script = move |attempt: &Attempt| {
-            let (_, user) = attempt.text().split_once("\"user\":\"").expect("a user");
-            let mut seen = seen.lock().expect("no panic");
-            let times = seen.entry(user.to_owned()).or_default();
-            *times += 1;
-            if *times == 1 { Script::new().sleep(MS).rst() } else { paced() }
-        };
-        engines.push(Engine::answering(script).await);
-    }
-    let world = World::fleet(engines, setup(ENOUGH), &[]).await;
-    world.wait_until_up().await;
+    let script = move |attempt: &Attempt| {
+        let (_, user) = attempt.text().split_once("\"user\":\"").expect("a user");
+        let mut seen = seen.lock().expect("no panic");
+        let times = seen.entry(user.to_owned()).or_default();
+        *times += 1;
+        if *times == 1 { Script::new().sleep(MS).rst() } else { paced() }
+    };
+    let world = World::fleet_up(Engine::several(4, script).await, setup(ENOUGH), &[]).await;
     explored(&world, 200, false, |waits| Request::stream(&format!(r#","user":"{waits}""#))).await;
     world.end().await;
 }

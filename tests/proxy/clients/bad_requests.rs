@@ -1,20 +1,8 @@
 //! Requests that are refused. None of them may reach the engine, and no response may repeat their content.
 
 use crate::official::Schemas;
-use crate::sim::{Answer, Client, Engine, ErrorBody, PATIENCE, PROMPT, Request, Script, Setup, World, until};
-
-/// Starts a samewire whose engine must not receive a request.
-async fn world() -> World {
-    World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await
-}
-
-/// Checks that no request reached the engine.
-async fn end(world: World) {
-    let targets: Vec<_> =
-        world.engine.attempts().into_iter().map(|attempt| attempt.text().to_owned()).collect();
-    assert!(targets.is_empty(), "reached the engine: {targets:.2000?}");
-    world.end().await;
-}
+use crate::sim::ErrorBody;
+use crate::sim::prelude::*;
 
 /// Checks status 400, type and code, and that the response repeats nothing of the request.
 fn check(answer: &Answer, code: &str, what: &str) -> ErrorBody {
@@ -78,9 +66,9 @@ async fn fault_c01_malformed_json() {
     // Invalid JSON inside values that are only forwarded: in the prompt, in a schema.
     documents.push(good.replace("CANARY", "CANARY\\q"));
     documents.push(good.replace("\"stream\":true", "\"tools\":[{\"function\":{\"parameters\":{\"a\":}}}]"));
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for document in documents {
-        let answer = world.ask(&Request::chat(document.as_str())).await;
+        let answer = world.chat(document.as_str()).await;
         let fault = check(&answer, "invalid_json", &document);
         assert!(
             fault.message.contains(|c: char| c.is_ascii_digit()),
@@ -88,7 +76,7 @@ async fn fault_c01_malformed_json() {
             fault.message
         );
     }
-    end(world).await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
@@ -107,19 +95,18 @@ async fn fault_c02_deep_nesting() {
             nested(140)
         ),
     ];
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for document in documents {
-        check(&world.ask(&Request::chat(document.as_str())).await, "json_too_deep", &document);
+        check(&world.chat(document.as_str()).await, "json_too_deep", &document);
     }
-    end(world).await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn fault_c02_nesting_within_the_limit_is_served() {
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     let deep = format!("{}{}", "[".repeat(120), "]".repeat(120));
-    let answer = world.ask(&Request::stream(&format!(r#","unknown":{deep}"#))).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    world.stream(&format!(r#","unknown":{deep}"#)).await.with_status(200);
     assert!(world.engine.only().text().contains(&deep));
     world.end().await;
 }
@@ -137,16 +124,12 @@ async fn fault_c03_numbers_out_of_range() {
         ("n", "1.5"),
         ("presence_penalty", "1e999"),
     ];
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for (field, number) in rows {
-        let fault = check(
-            &world.ask(&Request::stream(&format!(r#","{field}":{number}"#))).await,
-            "invalid_value",
-            field,
-        );
+        let fault = check(&world.stream(&format!(r#","{field}":{number}"#)).await, "invalid_value", field);
         assert_eq!(fault.param.as_deref(), Some(field));
     }
-    end(world).await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
@@ -168,19 +151,19 @@ async fn fault_c04_duplicate_keys_of_what_samewire_reads() {
         ("function", r#""tool_choice":{"type":"function","function":{"name":"a"},"function":{"name":"b"}}"#),
         ("name", r#""tool_choice":{"type":"function","function":{"name":"a","name":"b"}}"#),
     ];
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for (field, more) in rows {
-        let fault = check(&world.ask(&Request::stream(&format!(",{more}"))).await, "duplicate_key", more);
+        let fault = check(&world.stream(&format!(",{more}")).await, "duplicate_key", more);
         assert!(fault.param.as_deref().is_some_and(|param| param.contains(field)), "{more}: {fault:?}");
     }
-    end(world).await;
+    world.end_after(0).await;
 }
 
 /// Duplicate members are refused for each field of the published schemas, even fields that samewire ignores today.
 #[tokio::test]
 async fn fault_c04_every_field_of_the_api_twice() {
     let schemas = Schemas::load();
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     let mut count = 0;
     for (target, name) in [
         ("/v1/chat/completions", "CreateChatCompletionRequest"),
@@ -189,31 +172,30 @@ async fn fault_c04_every_field_of_the_api_twice() {
     ] {
         for field in schemas.members(name) {
             let body = format!(r#"{{"{field}":null,"{field}":null}}"#);
-            let fault = check(&world.ask(&Request::post(target, body)).await, "duplicate_key", &field);
+            let fault = check(&world.post(target, body).await, "duplicate_key", &field);
             assert_eq!(fault.param.as_deref(), Some(field.as_str()), "{target}");
             count += 1;
         }
     }
     for field in ["model", "input", "encoding_format", "dimensions", "user"] {
         let body = format!(r#"{{"{field}":"a","{field}":"b"}}"#);
-        check(&world.ask(&Request::post("/v1/embeddings", body)).await, "duplicate_key", field);
+        check(&world.post("/v1/embeddings", body).await, "duplicate_key", field);
     }
     assert!(count > 70, "{count}");
-    end(world).await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn fault_c05_body_over_the_limit() {
     const MIB: usize = 1 << 20;
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for (target, limit) in
         [("/v1/chat/completions", 32 * MIB), ("/v1/completions", MIB), ("/v1/embeddings", MIB)]
     {
         // An announced length is refused before a byte of the body has been sent.
         for length in [limit + 1, usize::MAX / 4] {
             let request = Request::post(target, "").without("content-length");
-            let request = request.header("content-length", &length.to_string());
-            check_too_large(&world.ask(&request).await);
+            check_too_large(&world.request(&request.header("content-length", &length.to_string())).await);
         }
         let request = Request::post(target, " ".repeat(limit + 1)).chunked(512 * 1024);
         let mut client = Client::connect(world.proxy()).await;
@@ -226,21 +208,20 @@ async fn fault_c05_body_over_the_limit() {
             Request::post("/v1/completions", " ".repeat(size)),
             Request::post("/v1/completions", " ".repeat(size)).chunked(8192),
         ] {
-            check(&world.ask(&request).await, "invalid_json", "white space");
+            check(&world.request(&request).await, "invalid_json", "white space");
         }
     }
-    end(world).await;
+    world.end_after(0).await;
 }
 
 fn check_too_large(answer: &Answer) {
-    let expected = (413, "invalid_request_error".into(), Some("request_too_large".into()));
-    assert_eq!(answer.failure(), expected);
+    assert_eq!(answer.failure(), "413 invalid_request_error request_too_large");
     assert_eq!(answer.head.header("connection"), Some("close"));
 }
 
 #[tokio::test]
 async fn fault_c06_upload_after_a_refusal_is_not_read_for_ever() {
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     let before = world.samewire.allocated();
     let mut client = Client::connect(world.proxy()).await;
     let request = Request::chat("").without("content-length").header("content-length", "1073741824");
@@ -257,20 +238,18 @@ async fn fault_c06_upload_after_a_refusal_is_not_read_for_ever() {
         before,
         world.samewire.allocated()
     );
-    end(world).await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn fault_c10_content_encodings() {
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for encoding in ["gzip", "br", "zstd", "deflate", "gzip, gzip", "x-unknown", "identity, gzip", "GZIP"] {
-        let answer = world.ask(&Request::stream("").header("content-encoding", encoding)).await;
-        let expected = (415, "invalid_request_error".into(), Some("unsupported_content_encoding".into()));
-        assert_eq!(answer.failure(), expected, "{encoding}");
+        let answer = world.request(&Request::stream("").header("content-encoding", encoding)).await;
+        assert_eq!(answer.failure(), "415 invalid_request_error unsupported_content_encoding", "{encoding}");
     }
     assert_eq!(world.engine.attempt_count(), 0);
-    let answer = world.ask(&Request::stream("").header("content-encoding", "identity")).await;
-    assert_eq!(answer.head.status, 200);
+    world.request(&Request::stream("").header("content-encoding", "identity")).await.with_status(200);
     assert_eq!(world.engine.only().header("content-encoding"), None);
     world.end().await;
 }
@@ -278,7 +257,7 @@ async fn fault_c10_content_encodings() {
 #[tokio::test]
 async fn fault_c11_content_types() {
     const FORM: &str = "application/x-www-form-urlencoded";
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for kind in [
         "text/plain",
         "application/x-www-form-urlencoded; charset=latin1",
@@ -291,42 +270,36 @@ async fn fault_c11_content_types() {
         "garbage",
     ] {
         let answer =
-            world.ask(&Request::stream("").without("content-type").header("content-type", kind)).await;
-        let expected = (415, "invalid_request_error".into(), Some("unsupported_media_type".into()));
-        assert_eq!(answer.failure(), expected, "{kind}");
+            world.request(&Request::stream("").without("content-type").header("content-type", kind)).await;
+        assert_eq!(answer.failure(), "415 invalid_request_error unsupported_media_type", "{kind}");
         let message = answer.fault().message;
         assert!(message.contains(&format!("'{kind}'")) && message.contains("application/json"), "{message}");
     }
     // A body with the form content type that `curl -d` sends may really be a form.
     let form = Request::stream("").without("content-type").header("content-type", FORM);
     for body in ["model=m&prompt=CANARY", "\"text\"", "x{}"] {
-        let answer = world.ask(&form.clone().body(body)).await;
-        assert_eq!(answer.failure().0, 415, "{body}");
+        let answer = world.request(&form.clone().body(body)).await.with_status(415);
         assert!(answer.fault().message.contains(&format!("'{FORM}'")), "{}", answer.text());
     }
-    check(&world.ask(&form.clone().body("{\"model\":")).await, "invalid_json", "JSON that breaks off");
-    check(&world.ask(&form.body("")).await, "invalid_json", "nothing");
+    check(&world.request(&form.clone().body("{\"model\":")).await, "invalid_json", "JSON that breaks off");
+    check(&world.request(&form.body("")).await, "invalid_json", "nothing");
     assert_eq!(world.engine.attempt_count(), 0);
     let good = ["application/json", "application/json;charset=utf-8", "Application/JSON ; charset=\"UTF-8\""];
     for kind in good {
         let answer =
-            world.ask(&Request::stream("").without("content-type").header("content-type", kind)).await;
+            world.request(&Request::stream("").without("content-type").header("content-type", kind)).await;
         assert_eq!(answer.head.status, 200, "{kind}: {}", answer.text());
     }
-    assert_eq!(
-        world.ask(&Request::stream("").without("content-type")).await.head.status,
-        200,
-        "none is read as JSON"
-    );
+    let answer = world.request(&Request::stream("").without("content-type")).await;
+    assert_eq!(answer.head.status, 200, "a body without a type is read as JSON");
     let form = Request::stream("").without("content-type").header("content-type", FORM);
     for request in [form.clone(), form.clone().body([b"\xef\xbb\xbf\n", form.sent_body()].concat())] {
-        let answer = world.ask(&request).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        world.request(&request).await.with_status(200);
     }
     let is_noted =
         |line: &&String| line.contains("read as application/json") && line.contains(r#""status":200"#);
     let noted = || world.samewire.request_lines().iter().filter(is_noted).count();
-    until("the log has a note on each", PATIENCE, || noted() == 2).await;
+    until("the log has a note on each", || noted() == 2).await;
     world.end().await;
 }
 
@@ -352,26 +325,25 @@ async fn fault_c12_invalid_text() {
         br"\ud83d\u0041",
         br"\ude00\ud83d",
     ];
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for bytes in bad {
-        check(&world.ask(&Request::chat(document(bytes))).await, "invalid_utf8", &format!("{bytes:x?}"));
+        check(&world.chat(document(bytes)).await, "invalid_utf8", &format!("{bytes:x?}"));
     }
     // Invalid bytes in a key, and outside of any string.
-    check(&world.ask(&Request::chat(b"{\"\xff\":1}".to_vec())).await, "invalid_utf8", "a key");
-    check(&world.ask(&Request::chat(b"\xfe\xff{}".to_vec())).await, "invalid_utf8", "UTF-16");
-    end(world).await;
+    check(&world.chat(b"{\"\xff\":1}".to_vec()).await, "invalid_utf8", "a key");
+    check(&world.chat(b"\xfe\xff{}".to_vec()).await, "invalid_utf8", "UTF-16");
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn fault_c12_legal_text_goes_on_as_it_came() {
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     let tail = r#","stream_options":{"include_usage":true},"user":"\u0000\u2028é\ud83d\ude00""#;
     let request = Request::stream(tail);
     let mut marked = b"\xef\xbb\xbf".to_vec();
     marked.extend_from_slice(request.sent_body());
     for body in [request.sent_body().to_vec(), marked] {
-        let answer = world.ask(&Request::chat(body)).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        world.chat(body).await.with_status(200);
     }
     assert!(world.engine.attempts().iter().all(|attempt| attempt.body == request.sent_body()));
     world.end().await;
@@ -408,24 +380,25 @@ async fn fault_c13_wrong_types() {
         (r#""tool_choice":5"#, "tool_choice"),
         (r#""logprobs":"yes""#, "logprobs"),
     ];
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for (body, param) in whole {
-        let fault = check(&world.ask(&Request::chat(body)).await, "invalid_value", body);
+        let fault = check(&world.chat(body).await, "invalid_value", body);
         assert_eq!(fault.param.as_deref(), Some(param), "{body}");
     }
     for (member, param) in members {
-        let fault = check(&world.ask(&Request::plain(&format!(",{member}"))).await, "invalid_value", member);
+        let fault =
+            check(&world.request(&Request::plain(&format!(",{member}"))).await, "invalid_value", member);
         assert_eq!(fault.param.as_deref(), Some(param), "{member}");
     }
     for stream in [r#""true""#, "1", "[]", "{}"] {
         let fault = check(
-            &world.ask(&Request::plain(&format!(r#","stream":{stream}"#))).await,
+            &world.request(&Request::plain(&format!(r#","stream":{stream}"#))).await,
             "invalid_value",
             stream,
         );
         assert_eq!(fault.param.as_deref(), Some("stream"), "{stream}");
     }
-    end(world).await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
@@ -436,22 +409,22 @@ async fn missing_parameters_are_named() {
         ("/v1/completions", r#"{"model":"m"}"#, "prompt"),
         ("/v1/embeddings", r#"{"model":"m"}"#, "input"),
     ];
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for (target, body, param) in rows {
-        let fault = check(&world.ask(&Request::post(target, body)).await, "missing_required_parameter", body);
+        let fault = check(&world.post(target, body).await, "missing_required_parameter", body);
         assert_eq!(fault.param.as_deref(), Some(param), "{body}");
     }
-    end(world).await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn body_that_is_no_object_is_refused() {
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for body in ["[]", "1", "null", "\"x\"", "true", "[{}]"] {
-        let (status, kind, _) = world.ask(&Request::chat(body)).await.failure();
-        assert_eq!((status, kind.as_str()), (400, "invalid_request_error"), "{body}");
+        let failure = world.chat(body).await.failure();
+        assert!(failure.starts_with("400 invalid_request_error "), "{body}: {failure}");
     }
-    end(world).await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
@@ -471,14 +444,13 @@ async fn fault_c33_fields_that_steer_the_engine() {
         "lora_path",
         "session_params",
     ];
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for field in fields {
-        let answer = world.ask(&Request::stream(&format!(r#","{field}":"x""#))).await;
+        let answer = world.stream(&format!(r#","{field}":"x""#)).await;
         assert_eq!(check(&answer, "forbidden_parameter", field).param.as_deref(), Some(field));
     }
     for inner in ["tokenize", "tokenizer", "conversation", "tools", "documents", "chat_template"] {
-        let answer =
-            world.ask(&Request::stream(&format!(r#","chat_template_kwargs":{{"a":1,"{inner}":1}}"#))).await;
+        let answer = world.stream(&format!(r#","chat_template_kwargs":{{"a":1,"{inner}":1}}"#)).await;
         let param = format!("chat_template_kwargs.{inner}");
         assert_eq!(check(&answer, "forbidden_parameter", inner).param, Some(param));
     }
@@ -494,7 +466,7 @@ async fn fault_c33_fields_that_steer_the_engine() {
         ),
         (r#","extra_body":{"extra_body":{"rid":1}}"#, "extra_body.extra_body.rid"),
     ] {
-        let fault = check(&world.ask(&Request::stream(more)).await, "forbidden_parameter", more);
+        let fault = check(&world.stream(more).await, "forbidden_parameter", more);
         assert_eq!(fault.param.as_deref(), Some(param));
     }
     for (target, body) in [
@@ -504,39 +476,38 @@ async fn fault_c33_fields_that_steer_the_engine() {
         ("/v1/responses/input_tokens", r#"{"model":"m","input":"a","rid":"x"}"#),
         ("/v1/responses/compact", r#"{"model":"m","input":"a","rid":"x"}"#),
     ] {
-        let fault = check(&world.ask(&Request::post(target, body)).await, "forbidden_parameter", target);
+        let fault = check(&world.post(target, body).await, "forbidden_parameter", target);
         assert_eq!(fault.param.as_deref(), Some("rid"), "{target}");
     }
-    end(world).await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn fault_c36_fields_that_contradict_each_other() {
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     let options = r#","stream_options":{"include_usage":true}"#;
     let rows =
         [(options.to_owned(), "stream_options"), (format!(r#"{options},"stream":false"#), "stream_options")];
     for (more, param) in rows {
-        let fault = check(&world.ask(&Request::plain(&more)).await, "invalid_value", &more);
+        let fault = check(&world.request(&Request::plain(&more)).await, "invalid_value", &more);
         assert_eq!(fault.param.as_deref(), Some(param), "{fault:?}");
     }
-    end(world).await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn fault_c37_accept() {
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for accept in ["text/html", "image/png, text/html;q=0.9", "application/xml"] {
-        let answer = world.ask(&Request::stream("").header("accept", accept)).await;
-        let expected = (406, "invalid_request_error".into(), Some("not_acceptable".into()));
-        assert_eq!(answer.failure(), expected, "{accept}");
+        let answer = world.request(&Request::stream("").header("accept", accept)).await;
+        assert_eq!(answer.failure(), "406 invalid_request_error not_acceptable", "{accept}");
     }
     assert_eq!(world.engine.attempt_count(), 0);
     for accept in
         ["*/*", "application/json", "text/event-stream", "text/html, */*;q=0.1", "text/*", "application/*"]
     {
         let answer = world
-            .ask(&Request::stream("").header("accept", accept).header("accept-encoding", "gzip, br"))
+            .request(&Request::stream("").header("accept", accept).header("accept-encoding", "gzip, br"))
             .await;
         assert_eq!(answer.head.status, 200, "{accept}: {}", answer.text());
         assert_eq!(answer.head.header("content-encoding"), None);
@@ -546,10 +517,9 @@ async fn fault_c37_accept() {
 
 #[tokio::test]
 async fn fault_c39_expectations() {
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     let request = Request::stream("").header("expect", "100-continue");
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&request.head_bytes()).await;
+    let mut client = Client::sending(world.proxy(), &request.head_bytes()).await;
     assert_eq!(client.head().await.status, 100, "the body is wanted");
     client.send(request.sent_body()).await;
     assert_eq!(client.answer().await.head.status, 200);
@@ -561,20 +531,18 @@ async fn fault_c39_expectations() {
         (request.clone().without("content-length").header("content-length", "99999999999"), 413),
     ];
     for (request, status) in refused {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&request.head_bytes()).await;
+        let mut client = Client::sending(world.proxy(), &request.head_bytes()).await;
         let answer = client.answer().await;
         assert_eq!(answer.head.status, status, "no 100 before an error: {}", answer.text());
         assert!(status != 417 || answer.fault().code.as_deref() == Some("expectation_failed"));
     }
-    assert_eq!(world.engine.attempt_count(), 1);
-    world.end().await;
+    world.end_after(1).await;
 }
 
 /// A model name without limit is refused, because responses repeat the model in each frame.
 #[tokio::test]
 async fn fault_c46_a_model_with_a_name_without_end() {
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let world = World::plain(Setup::new()).await;
     let (fits, too_long) = ("é".repeat(512), "é".repeat(513));
     for (path, more) in [
         ("/v1/chat/completions", r#""messages":[{"role":"user","content":"a"}]"#),
@@ -584,7 +552,7 @@ async fn fault_c46_a_model_with_a_name_without_end() {
         ("/v1/score", r#""text_1":"a","text_2":"b""#),
     ] {
         let body = |model: &str| format!(r#"{{"model":"{model}",{more}}}"#);
-        let refused = world.ask(&Request::post(path, body(&too_long))).await;
+        let refused = world.post(path, body(&too_long)).await;
         let fault = refused.fault();
         assert_eq!(
             (refused.head.status, fault.param.as_deref()),
@@ -593,7 +561,7 @@ async fn fault_c46_a_model_with_a_name_without_end() {
             refused.text()
         );
         assert!(refused.text().len() < 1000, "{path}: it is not repeated");
-        let taken = world.ask(&Request::post(path, body(&fits))).await;
+        let taken = world.post(path, body(&fits)).await;
         assert_ne!(taken.head.status, 400, "{path}: {}", taken.text());
     }
     world.end().await;

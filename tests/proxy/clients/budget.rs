@@ -2,16 +2,11 @@
 
 use crate::canonical::Canonical;
 use crate::clients::leaving::settled;
-use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Samewire, Script, Setup, Step, World, until};
-use serde_json::Value;
-use std::time::{Duration, Instant};
+use crate::responses::background::ended;
+use crate::sim::prelude::*;
 use tokio::task::JoinSet;
 
 const BODIES: &str = "samewire_bodies_in_flight_bytes";
-
-async fn world(config: &str) -> World {
-    World::start(Engine::script(Script::answer("a", 1)).await, Setup::new().config(config)).await
-}
 
 /// Returns a valid request of this length.
 fn long(bytes: usize) -> Request {
@@ -20,42 +15,39 @@ fn long(bytes: usize) -> Request {
     Request::chat(format!("{before}{padding}{after}"))
 }
 
-fn is_overloaded(answer: &crate::sim::Answer) {
-    assert_eq!(answer.failure(), (503, "server_error".into(), Some("overloaded".into())));
+fn is_overloaded(answer: &Answer) {
+    assert_eq!(answer.failure(), "503 server_error overloaded");
     assert_eq!(answer.head.header("connection"), Some("close"));
 }
 
 #[tokio::test]
 async fn fault_o11_bodies_share_what_there_is() {
-    let world = world("[limits]\nbodies_in_flight_bytes = 1000000").await;
+    let world = World::configured("[limits]\nbodies_in_flight_bytes = 1000000").await;
     let first = long(600_000);
-    let mut slow = Client::connect(world.proxy()).await;
-    slow.send(&first.head_bytes()).await;
+    let mut slow = Client::sending(world.proxy(), &first.head_bytes()).await;
     slow.send(&first.sent_body()[..1000]).await;
-    // What is declared is reserved before it comes.
+    // The declared length is reserved before the body comes.
     world.samewire.metric_becomes(BODIES, 600_000).await;
     // With a `content-length` the refusal comes before the body is read; with chunks, once the body no longer fits.
-    let mut second = Client::connect(world.proxy()).await;
-    second.send(&long(500_000).head_bytes()).await;
+    let mut second = Client::sending(world.proxy(), &long(500_000).head_bytes()).await;
     is_overloaded(&second.answer().await);
     let mut chunks = Client::connect(world.proxy()).await;
     chunks.try_send(&long(500_000).chunked(10_000).bytes()).await;
     is_overloaded(&chunks.answer().await);
-    // What was refused takes nothing.
+    // A refused body takes nothing.
     world.samewire.metric_becomes(BODIES, 600_000).await;
-    assert_eq!(world.ask(&long(300_000)).await.head.status, 200);
+    assert_eq!(world.request(&long(300_000)).await.head.status, 200);
     world.samewire.metric_becomes(BODIES, 600_000).await;
-    assert_eq!(world.ask(&long(300_000).chunked(10_000)).await.head.status, 200);
+    assert_eq!(world.request(&long(300_000).chunked(10_000)).await.head.status, 200);
     slow.send(&first.sent_body()[1000..]).await;
     assert_eq!(slow.answer().await.head.status, 200);
     world.samewire.metric_becomes(BODIES, 0).await;
-    assert_eq!(world.ask(&long(900_000)).await.head.status, 200, "all of it is free again");
+    assert_eq!(world.request(&long(900_000)).await.head.status, 200, "all of it is free again");
     world.samewire.metric_becomes(BODIES, 0).await;
     // A body that can never fit is too large, now and later.
-    assert_eq!(world.ask(&long(1_000_001)).await.failure().2.as_deref(), Some("request_too_large"));
+    assert_eq!(world.request(&long(1_000_001)).await.fault().code.as_deref(), Some("request_too_large"));
     // A client that leaves releases its memory.
-    let mut leaver = Client::connect(world.proxy()).await;
-    leaver.send(&long(900_000).head_bytes()).await;
+    let leaver = Client::sending(world.proxy(), &long(900_000).head_bytes()).await;
     world.samewire.metric_becomes(BODIES, 900_000).await;
     drop(leaver);
     world.samewire.metric_becomes(BODIES, 0).await;
@@ -66,14 +58,12 @@ async fn fault_o11_bodies_share_what_there_is() {
 #[tokio::test]
 async fn fault_o11_a_stream_gives_its_body_back() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
+    let script = Script::stream().text("a").wait(&gate).stop();
     let setup = Setup::new().config("[limits]\nbodies_in_flight_bytes = 1000000");
-    let world = World::start(Engine::script(script).await, setup).await;
+    let world = World::start(script, setup).await;
     let mut clients = Vec::new();
     for _ in 0..3 {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&long(900_000).bytes()).await;
-        assert_eq!(client.head().await.status, 200);
+        let client = world.begin(&long(900_000)).await;
         world.samewire.metric_becomes(BODIES, 0).await;
         clients.push(client);
     }
@@ -88,17 +78,15 @@ async fn fault_o11_a_stream_gives_its_body_back() {
 async fn fault_o11_when_memory_is_short_new_requests_are_refused() {
     const HELD: usize = 96 << 20;
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate).text("b").finish("stop").done().end();
+    let script = Script::stream().text("a").wait(&gate).text("b").stop();
     let setup = Setup::new().config(&format!(
         "[limits]\nmemory_bytes = {}\nbodies_in_flight_bytes = {}\nmax_body_bytes = {}",
         80 << 20,
         HELD * 2,
         HELD * 2
     ));
-    let world = World::start(Engine::script(script).await, setup).await;
-    let mut stream = Client::connect(world.proxy()).await;
-    stream.send(&Request::stream("").bytes()).await;
-    stream.head().await;
+    let world = World::start(script, setup).await;
+    let mut stream = world.begin(&Request::stream("")).await;
     let mut holder = Client::connect(world.proxy()).await;
     let head = Request::chat("").header("x-length", "").head_bytes();
     let head = String::from_utf8(head)
@@ -111,24 +99,20 @@ async fn fault_o11_when_memory_is_short_new_requests_are_refused() {
     }
     let start = Instant::now();
     let refused = loop {
-        let answer = world.ask(&Request::get("/v1/models")).await;
+        let answer = world.get("/v1/models").await;
         if answer.head.status == 503 {
             break answer;
         }
         assert!(start.elapsed() < PATIENCE, "{} bytes are resident", world.samewire.allocated());
     };
-    assert_eq!(refused.failure().2.as_deref(), Some("overloaded"));
+    assert_eq!(refused.fault().code.as_deref(), Some("overloaded"));
     // Running requests continue, and once memory is free again, new ones are served.
     gate.open();
     stream.event_with(r#""b""#).await;
     stream.event_with("[DONE]").await;
     stream.rest().await;
     drop(holder);
-    let start = Instant::now();
-    while world.ask(&Request::stream("")).await.head.status != 200 {
-        assert!(start.elapsed() < PATIENCE, "{} bytes are resident", world.samewire.allocated());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    Request::stream("").answer_until(world.proxy(), |answer| answer.head.status == 200).await;
     world.end().await;
 }
 
@@ -137,7 +121,7 @@ async fn fault_o11_when_memory_is_short_new_requests_are_refused() {
 #[tokio::test]
 async fn fault_o11_waves_of_large_bodies() {
     const MEMORY: u64 = 256 << 20;
-    let world = world(&format!("[limits]\nmemory_bytes = {MEMORY}")).await;
+    let world = World::configured(&format!("[limits]\nmemory_bytes = {MEMORY}")).await;
     let request = long(27 << 20).bytes();
     let request: &'static [u8] = request.leak();
     let proxy = world.proxy();
@@ -172,8 +156,8 @@ async fn fault_o11_a_thousand_stopped_readers() {
     const READERS: usize = 1_000;
     const MEMORY: u64 = 256 << 20;
     let gate = Gate::default();
-    let begun = Script::new().head_sse().role().text("ready").wait(&gate);
-    let flood = begun.then(Step::Flood { events: 3_200, size: 16 << 10 }).finish("stop").done().end();
+    let begun = Script::stream().text("ready").wait(&gate);
+    let flood = begun.then(Step::Flood { events: 3_200, size: 16 << 10 }).stop();
     let engine = Engine::answering(move |attempt| match attempt.text().contains("stops") {
         true => flood.clone(),
         false => Script::answer("a", 1),
@@ -182,8 +166,7 @@ async fn fault_o11_a_thousand_stopped_readers() {
     let world = World::start(engine.await, setup).await;
     let mut readers = Vec::new();
     for _ in 0..READERS {
-        let mut client = Client::connect_narrow(world.proxy()).await;
-        client.send(&Request::stream(r#","user":"stops""#).bytes()).await;
+        let mut client = Request::stream(r#","user":"stops""#).send_narrow(world.proxy()).await;
         client.event_with_head("ready").await;
         readers.push(client);
     }
@@ -192,20 +175,18 @@ async fn fault_o11_a_thousand_stopped_readers() {
     let resident = world.samewire.allocated();
     println!("{resident} bytes are resident, {written} were sent to {READERS} readers");
     assert!(resident < MEMORY, "{resident}");
-    assert_eq!(world.ask(&Request::stream("")).await.text(), Canonical::answer("a", 1).text());
+    assert_eq!(world.stream("").await.text(), Canonical::answer("a", 1).text());
     assert_eq!(world.engine.active_generations(), READERS, "nobody was cut off");
     drop(readers);
-    until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_c08_bodies_below_the_rate() {
-    let world = world("[timeouts]\nclient_body_rate = 1000\nclient_body_window = 1").await;
+    let world = World::configured("[timeouts]\nclient_body_rate = 1000\nclient_body_window = 1").await;
     let request = long(4_000);
     for (piece, pause, status) in [(10, 50, 408), (200, 20, 200)] {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&request.head_bytes()).await;
+        let mut client = Client::sending(world.proxy(), &request.head_bytes()).await;
         let start = Instant::now();
         for piece in request.sent_body().chunks(piece) {
             tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -216,7 +197,7 @@ async fn fault_c08_bodies_below_the_rate() {
         let answer = client.answer().await;
         assert_eq!(answer.head.status, status);
         if status == 408 {
-            assert_eq!(answer.failure().2.as_deref(), Some("request_timeout"));
+            assert_eq!(answer.fault().code.as_deref(), Some("request_timeout"));
             assert!(start.elapsed() > Duration::from_millis(900));
         }
     }
@@ -225,13 +206,11 @@ async fn fault_c08_bodies_below_the_rate() {
 
 #[tokio::test]
 async fn fault_c08_a_hundred_drips_cost_little() {
-    let world = world("").await;
+    let world = World::configured("").await;
     let request = long(100_000).chunked(1);
     let mut clients = Vec::new();
     for _ in 0..100 {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&request.head_bytes()).await;
-        clients.push(client);
+        clients.push(Client::sending(world.proxy(), &request.head_bytes()).await);
     }
     let (cpu, start) = (world.samewire.cpu(), Instant::now());
     for chunk in request.sent_body().chunks(6).take(20) {
@@ -247,108 +226,86 @@ async fn fault_c08_a_hundred_drips_cost_little() {
     world.end().await;
 }
 
-#[tokio::test]
-async fn fault_c18_limits_of_heads_to_the_byte() {
-    let world = world("[limits]\nmax_head_bytes = 16384\nmax_headers = 20\nmax_uri_bytes = 1000").await;
+/// Checks heads with this many headers, this long a value, and this long a target: of each two, the first is within
+/// its limit.
+async fn check_heads(config: &str, fields: [usize; 2], values: [usize; 2], targets: [usize; 2]) {
+    let world = World::configured(config).await;
+    let nothing = || Request::get("/v1/nothing");
     // Two headers are present already: host and authorization.
-    let fields =
-        |n: usize| (0..n - 2).fold(Request::get("/v1/nothing"), |all, n| all.header(&format!("x-{n}"), "y"));
-    let value = |n: usize| Request::get("/v1/nothing").header("x-long", &"v".repeat(n));
+    let field = |n: usize| (0..n - 2).fold(nothing(), |all, n| all.header(&format!("x-{n}"), "y"));
+    let value = |n: usize| nothing().header("x-long", &"v".repeat(n));
     let target = |n: usize| Request::get(&format!("/v1/{}", "p".repeat(n - 4)));
     for (request, status) in [
-        (fields(20), 404),
-        (fields(21), 431),
-        (value(15_000), 404),
-        (value(17_000), 431),
-        (target(1_000), 404),
-        (target(1_001), 414),
+        (field(fields[0]), 404),
+        (field(fields[1]), 431),
+        (value(values[0]), 404),
+        (value(values[1]), 431),
+        (target(targets[0]), 404),
+        (target(targets[1]), 414),
     ] {
         let mut client = Client::connect(world.proxy()).await;
         client.try_send(&request.bytes()).await;
         assert_eq!(client.head().await.status, status, "{:.40}", request.path());
     }
     world.end().await;
+}
+
+#[tokio::test]
+async fn fault_c18_limits_of_heads_to_the_byte() {
+    let limits = "[limits]\nmax_head_bytes = 16384\nmax_headers = 20\nmax_uri_bytes = 1000";
+    check_heads(limits, [20, 21], [15_000, 17_000], [1_000, 1_001]).await;
 }
 
 #[tokio::test]
 async fn fault_c18_default_limits_of_heads() {
-    let world = world("").await;
-    let fields =
-        |n: usize| (0..n - 2).fold(Request::get("/v1/nothing"), |all, n| all.header(&format!("x-{n}"), "y"));
-    let value = |n: usize| Request::get("/v1/nothing").header("x-long", &"v".repeat(n));
-    let target = |n: usize| Request::get(&format!("/v1/{}", "p".repeat(n - 4)));
-    for (request, status) in [
-        (fields(100), 404),
-        (fields(101), 431),
-        (value(31 << 10), 404),
-        (value(33 << 10), 431),
-        (target(8_192), 404),
-        (target(8_193), 414),
-    ] {
-        let mut client = Client::connect(world.proxy()).await;
-        client.try_send(&request.bytes()).await;
-        assert_eq!(client.head().await.status, status, "{:.40}", request.path());
-    }
-    world.end().await;
+    check_heads("", [100, 101], [31 << 10, 33 << 10], [8_192, 8_193]).await;
 }
 
 #[tokio::test]
 async fn limit_of_other_bodies() {
-    let world = world("[limits]\nother_body_bytes = 2000").await;
+    let world = World::configured("[limits]\nother_body_bytes = 2000").await;
     let body = |n: usize| {
         let rest = r#"{"model":"m","prompt":""}"#;
         Request::post("/v1/completions", rest.replace("\"\"", &format!("\"{}\"", "x".repeat(n - rest.len()))))
     };
-    assert_ne!(world.ask(&body(2000)).await.head.status, 413);
-    assert_eq!(world.ask(&body(2001)).await.head.status, 413);
+    assert_ne!(world.request(&body(2000)).await.head.status, 413);
+    assert_eq!(world.request(&body(2001)).await.head.status, 413);
     world.end().await;
 }
 
 async fn object(world: &World, id: &str) -> Value {
-    let answer = world.ask(&Request::get(&format!("/v1/responses/{id}"))).await;
-    serde_json::from_str(answer.text()).expect("an object")
+    world.get(&format!("/v1/responses/{id}")).await.json()
 }
 
 #[tokio::test]
 async fn responses_in_the_background_wait_for_each_other() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
+    let script = Script::stream().text("a").wait(&gate).stop();
     let setup = Setup::new().config("[limits]\nbackground_running = 1\nbackground_queued = 2\nrequests = 1");
-    let world = World::start(Engine::script(script).await, setup).await;
+    let world = World::start(script, setup).await;
     let create = Request::post("/v1/responses", r#"{"model":"m","background":true,"input":"hello"}"#);
     let mut ids = Vec::new();
     for _ in 0..3 {
-        let answer = world.ask(&create).await;
-        let object: Value = serde_json::from_str(answer.text()).expect("an object");
+        let object = world.request(&create).await.json();
         assert_eq!(object["status"], "queued", "{object}");
         ids.push(object["id"].as_str().expect("an id").to_owned());
         world.engine.wait_attempts(1).await;
     }
-    let answer = world.ask(&create).await;
-    assert_eq!(answer.failure(), (429, "rate_limit_error".into(), Some("concurrency_limit".into())));
+    let answer = world.request(&create).await;
+    assert_eq!(answer.failure(), "429 rate_limit_error concurrency_limit");
     // A queued response is reported as queued, and can be cancelled without reaching the engine.
     let first = Request::get(&format!("/v1/responses/{}?stream=true", ids[1]));
-    let mut reader = Client::connect(world.proxy()).await;
-    reader.send(&first.bytes()).await;
-    assert_eq!(reader.head().await.status, 200);
-    reader.event_with("response.queued").await;
+    let mut reader = world.begin_until(&first, "response.queued").await;
     assert_eq!(object(&world, &ids[1]).await["status"], "queued");
-    let cancelled = world.ask(&Request::post(&format!("/v1/responses/{}/cancel", ids[1]), "")).await;
+    let cancelled = world.post(&format!("/v1/responses/{}/cancel", ids[1]), "").await;
     assert!(cancelled.text().contains(r#""status":"cancelled""#), "{}", cancelled.text());
     reader.rest().await;
     assert_eq!(world.engine.attempt_count(), 1);
     // The slot of the cancelled response is free.
-    let start = Instant::now();
-    while world.ask(&create).await.head.status == 429 {
-        assert!(start.elapsed() < PATIENCE, "a place");
-    }
+    create.answer_until(world.proxy(), |answer| answer.head.status != 429).await;
     gate.open();
     for id in [&ids[0], &ids[2]] {
-        let start = Instant::now();
-        while object(&world, id).await["status"] != "completed" {
-            assert!(start.elapsed() < PATIENCE, "{}", object(&world, id).await);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        assert_eq!(ended(world.proxy(), id).await["status"], "completed");
     }
     world.engine.wait_attempts(3).await;
     world.end().await;
@@ -358,12 +315,10 @@ async fn responses_in_the_background_wait_for_each_other() {
 #[tokio::test]
 async fn keepalives_of_readers_come_as_often_as_is_said() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new().set("keepalive_seconds=1")).await;
+    let script = Script::stream().text("a").wait(&gate).stop();
+    let world = World::start(script, Setup::new().set("keepalive_seconds=1")).await;
     let ask = r#"{"model":"m","background":true,"stream":true,"input":"hello"}"#;
-    let mut reader = Client::connect(world.proxy()).await;
-    reader.send(&Request::post("/v1/responses", ask).bytes()).await;
-    reader.head().await;
+    let mut reader = world.begin(&Request::post("/v1/responses", ask)).await;
     let start = Instant::now();
     for _ in 0..2 {
         reader.event_with(": keepalive").await;
@@ -376,20 +331,18 @@ async fn keepalives_of_readers_come_as_often_as_is_said() {
 
 #[tokio::test]
 async fn the_flush_timeout_bounds_the_last_write() {
-    let script = Script::new().head_sse().role().then(Step::Flood { events: 2000, size: 16 * 1024 }).hang();
+    let script = Script::stream().then(Step::Flood { events: 2000, size: 16 * 1024 }).hang();
     for (flush, least, most) in [("0.2", 0, 2_500), ("3", 2_800, 12_000)] {
         let engine = Engine::script(script.clone()).await;
-        let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
+        let setup = Setup::before(&engine);
         let setup = setup.config(&format!("[timeouts]\nsettle = 0\ndrain = 0.1\nflush = {flush}"));
         let mut samewire = Samewire::start(&setup).await;
         // A client that does not read cannot receive an error.
-        let mut client = Client::connect_narrow(samewire.proxy).await;
-        client.send(&Request::stream("").bytes()).await;
+        let mut client = Request::stream("").send_narrow(samewire.proxy).await;
         client.head().await;
         settled(|| engine.written(0)).await;
         let start = Instant::now();
-        samewire.signal("TERM");
-        assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+        samewire.stop().await;
         let took = start.elapsed().as_millis();
         assert!((least..most).contains(&took), "flush = {flush}: {took} ms");
     }
@@ -400,13 +353,13 @@ async fn an_operation_of_the_store_has_as_long_as_is_said() {
     let path = std::env::temp_dir().join(format!("samewire-store-call-{}.db", std::process::id()));
     let setup = Setup::new().args(&["--store", &format!("sqlite:{}", path.display())]);
     let setup = setup.config("[timeouts]\nstore_call = 0.3");
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
+    let world = World::plain(setup).await;
     let create = Request::post("/v1/conversations", "{}");
-    assert_eq!(world.ask(&create).await.head.status, 200);
+    assert_eq!(world.request(&create).await.head.status, 200);
     let lock = rusqlite::Connection::open(&path).expect("the store's file");
     lock.execute_batch("BEGIN EXCLUSIVE").expect("a lock");
     let start = Instant::now();
-    assert_eq!(world.ask(&create).await.failure().2.as_deref(), Some("store_unavailable"));
+    assert_eq!(world.request(&create).await.fault().code.as_deref(), Some("store_unavailable"));
     let took = start.elapsed();
     assert!(took > Duration::from_millis(250) && took < Duration::from_secs(4), "{took:?}");
     drop(lock);
@@ -416,41 +369,34 @@ async fn an_operation_of_the_store_has_as_long_as_is_said() {
 
 #[tokio::test]
 async fn what_is_stored_lives_as_long_as_is_said() {
-    let world = world("[store]\nttl = 1").await;
-    let answer = world.ask(&Request::post("/v1/responses", r#"{"model":"m","input":"hello"}"#)).await;
-    let object: Value = serde_json::from_str(answer.text()).expect("an object");
+    let world = World::configured("[store]\nttl = 1").await;
+    let answer = world.post("/v1/responses", r#"{"model":"m","input":"hello"}"#).await;
+    let object = answer.json();
     let it = Request::get(&format!("/v1/responses/{}", object["id"].as_str().expect("an id")));
     let start = Instant::now();
-    while world.ask(&it).await.head.status == 200 {
-        assert!(start.elapsed() < PATIENCE, "it lives");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(world.ask(&it).await.head.status, 404);
+    it.answer_until(world.proxy(), |answer| answer.head.status != 200).await.with_status(404);
     assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
     world.end().await;
 }
 
 #[tokio::test]
 async fn events_may_be_as_long_as_is_said() {
-    let answer =
-        |length: usize| Script::new().head_sse().role().text(&"x".repeat(length)).finish("stop").done().end();
+    let answer = |length: usize| Script::stream().text(&"x".repeat(length)).stop();
     for (length, good) in [(1_000, true), (3_000, false)] {
         let setup = Setup::new().allow_errors().config("[limits]\nmax_event_bytes = 2000");
-        let world = World::start(Engine::script(answer(length)).await, setup).await;
-        let answer = world.ask(&Request::stream("")).await;
+        let answer = World::answer(answer(length), setup, &Request::stream("")).await;
         assert_eq!(answer.text().ends_with("data: [DONE]\n\n"), good, "{}", answer.text());
         assert_eq!(answer.text().contains("upstream_invalid_event"), !good);
-        world.end().await;
     }
 }
 
 #[tokio::test]
 async fn unused_connections_to_the_engine_are_closed_when_it_is_said() {
-    let world = world("[timeouts]\npool_idle = 0.2\n[health]\ninterval = 60").await;
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    let world = World::configured("[timeouts]\npool_idle = 0.2\n[health]\ninterval = 60").await;
+    assert_eq!(world.stream("").await.head.status, 200);
     // One of the connections is the probe's.
     let open = world.engine.open_connections();
     let closed = || world.engine.open_connections() < open;
-    until("a connection is closed", PATIENCE, closed).await;
+    until("a connection is closed", closed).await;
     world.end().await;
 }

@@ -1,22 +1,17 @@
 //! More connections than the limit allows: which are closed, which are refused, and which are unaffected.
 
-use crate::sim::{Client, Ended, Engine, Gate, PATIENCE, Request, Script, Setup, World, until};
+use crate::sim::prelude::*;
 use std::process::Command;
-use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// Starts an engine whose streams wait in the middle until the gate opens.
 async fn halting(gate: &Gate) -> Engine {
-    let script = Script::new().head_sse().role().text("a").wait(gate).text("b").finish("stop").done().end();
+    let script = Script::stream().text("a").wait(gate).text("b").stop();
     Engine::script(script).await
 }
 
 async fn begin(world: &World) -> Client {
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    client.head().await;
-    client.event_with(r#""a""#).await;
-    client
+    world.begin_until(&Request::stream(""), r#""a""#).await
 }
 
 async fn finish(mut client: Client) {
@@ -34,7 +29,7 @@ async fn visit(client: &mut Client) {
 #[tokio::test]
 async fn fault_c41_the_longest_idle_connection_makes_room() {
     let gate = Gate::default();
-    let world = World::start(halting(&gate).await, Setup::new().config("[limits]\nconnections = 5")).await;
+    let world = World::start(halting(&gate), Setup::new().config("[limits]\nconnections = 5")).await;
     let stream = begin(&world).await;
     let mut idle = Vec::new();
     for _ in 0..4 {
@@ -63,7 +58,7 @@ async fn fault_c41_the_longest_idle_connection_makes_room() {
 #[tokio::test]
 async fn fault_c41_who_does_not_listen_holds_up_nobody() {
     let gate = Gate::default();
-    let world = World::start(halting(&gate).await, Setup::new().config("[limits]\nconnections = 3")).await;
+    let world = World::start(halting(&gate), Setup::new().config("[limits]\nconnections = 3")).await;
     let mut deaf = Client::connect_narrow(world.proxy()).await;
     deaf.send("GET /nothing HTTP/1.1\r\nhost: a\r\n\r\n".repeat(1500).as_bytes()).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -85,17 +80,16 @@ async fn fault_c41_who_does_not_listen_holds_up_nobody() {
 #[tokio::test]
 async fn fault_c41_streams_do_not_make_room() {
     let gate = Gate::default();
-    let world = World::start(halting(&gate).await, Setup::new().config("[limits]\nconnections = 3")).await;
+    let world = World::start(halting(&gate), Setup::new().config("[limits]\nconnections = 3")).await;
     let mut streams = Vec::new();
     for _ in 0..3 {
         streams.push(begin(&world).await);
     }
     let start = Instant::now();
     for n in 0..20 {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&Request::stream("").bytes()).await;
+        let mut client = world.send(&Request::stream("")).await;
         let answer = client.answer().await;
-        assert_eq!(answer.failure(), (503, "server_error".into(), Some("overloaded".into())));
+        assert_eq!(answer.failure(), "503 server_error overloaded");
         assert_eq!(answer.head.header("connection"), Some("close"));
         assert!(client.closes().await);
         // The first client waits for a slot; the following ones find out sooner that there is none.
@@ -106,8 +100,8 @@ async fn fault_c41_streams_do_not_make_room() {
     // A waiting client gets the slot that becomes free.
     let leaver = streams.pop().expect("three");
     drop(leaver);
-    until("the engine is let go", PATIENCE, || world.engine.active_generations() == 2).await;
-    while world.ask(&Request::get("/v1/nothing")).await.head.status == 503 {}
+    until("the answer is cancelled", || world.engine.active_generations() == 2).await;
+    while world.get("/v1/nothing").await.head.status == 503 {}
     streams.push(begin(&world).await);
     gate.open();
     for stream in streams {
@@ -123,7 +117,7 @@ async fn fault_c41_five_thousand_idle_connections() {
     const CLIENTS: usize = 5_000;
     let gate = Gate::default();
     let setup = Setup::new().config(&format!("[limits]\nconnections = {LIMIT}"));
-    let world = World::start(halting(&gate).await, setup).await;
+    let world = World::start(halting(&gate), setup).await;
     let stream = begin(&world).await;
     let mut silent = std::collections::VecDeque::new();
     let mut refused = 0;
@@ -152,8 +146,7 @@ async fn fault_c41_five_thousand_idle_connections() {
 #[tokio::test]
 async fn fault_o10_limits_fit_the_open_files_that_are_allowed() {
     let gate = Gate::default();
-    let setup = Setup::new().open_files(64).args(&["--threads", "2"]);
-    let world = World::start(halting(&gate).await, setup).await;
+    let world = World::start(halting(&gate), Setup::new().open_files(64).args(&["--threads", "2"])).await;
     world.samewire.logged(r#""open_files":64,"requests":16,"connections":16"#, 1).await;
     let mut streams = Vec::new();
     for _ in 0..8 {
@@ -183,7 +176,7 @@ async fn fault_o10_limits_fit_the_open_files_that_are_allowed() {
     for stream in streams {
         finish(stream).await;
     }
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    assert_eq!(world.stream("").await.head.status, 200);
     world.end().await;
 }
 
@@ -193,7 +186,7 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
     let gate = Gate::default();
     // Long timers, so that nothing but the running and waiting connections uses descriptors.
     let setup = Setup::new().allow_errors().config("[timeouts]\nclient_head = 300\n[health]\ninterval = 0.2");
-    let world = World::start(halting(&gate).await, setup).await;
+    let world = World::start(halting(&gate), setup).await;
     let stream = begin(&world).await;
     // The limit is three above the open descriptors, not counting those with numbers far above the others.
     let folder = format!("/proc/{}/fd", world.samewire.pid());
@@ -207,21 +200,15 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
     let mut waiting: Vec<Client> = Vec::new();
     while world.samewire.metric_now("samewire_accept_errors_total").await == 0 {
         assert!(waiting.len() < 100, "descriptors without end");
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(b"P").await;
-        waiting.push(client);
+        waiting.push(Client::sending(world.proxy(), b"P").await);
     }
     // The connections that fetched the metrics have released their descriptors meanwhile.
     for _ in 0..5 {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(b"P").await;
-        waiting.push(client);
+        waiting.push(Client::sending(world.proxy(), b"P").await);
     }
     let mut late: Vec<Client> = Vec::new();
     for _ in 0..3 {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&Request::get("/v1/nothing").bytes()).await;
-        late.push(client);
+        late.push(world.send(&Request::get("/v1/nothing")).await);
     }
     let before = world.samewire.cpu();
     let start = Instant::now();
@@ -233,9 +220,8 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
     let mut first = waiting.remove(0);
     first.send(&Request::plain("").bytes()[1..]).await;
     let refused = first.answer().await;
-    assert_eq!((refused.head.status, refused.failure().2.as_deref()), (503, Some("overloaded")));
-    let ready = world.samewire.admin("/readyz?verbose").await;
-    assert_eq!(ready.head.status, 200, "{}", ready.text());
+    assert_eq!((refused.head.status, refused.fault().code.as_deref()), (503, Some("overloaded")));
+    world.samewire.admin("/readyz?verbose").await.with_status(200);
     let errors = world.samewire.metric_now("samewire_accept_errors_total").await;
     assert!((3..100).contains(&errors), "{errors} tries in three seconds");
     let used = world.samewire.cpu() - before;
@@ -260,7 +246,7 @@ async fn fault_o27_a_rush_is_served_or_turned_away() {
     const CLIENTS: usize = if cfg!(debug_assertions) { 2_000 } else { 5_000 };
     let script = Script::answer("a", 3);
     let setup = Setup::new().config("[limits]\nrequests = 64\nconnections = 6000");
-    let world = World::start(Engine::script(script).await, setup).await;
+    let world = World::start(script, setup).await;
     let proxy = world.proxy();
     let start = Instant::now();
     let mut rush = JoinSet::new();
@@ -276,7 +262,7 @@ async fn fault_o27_a_rush_is_served_or_turned_away() {
                     assert_eq!(answer.ended, Ended::LastChunk);
                     return refused;
                 }
-                assert_eq!(answer.failure().2.as_deref(), Some("overloaded"));
+                assert_eq!(answer.fault().code.as_deref(), Some("overloaded"));
                 let seconds: u64 = answer.head.header("retry-after").expect("503").parse().expect("a number");
                 refused.push(seconds);
                 // Waits only a hundredth of the requested time, so that the test does not take minutes.

@@ -1,10 +1,8 @@
 //! Pages in browsers: which may call the API, open WebSockets, and reach the admin listener (faults C17b).
 
 use crate::clients::keys::entry;
-use crate::sim::{
-    Client, Engine, ErrorBody, H2Client, Head, KEY, PATIENCE, Request, Samewire, Script, Setup, Socket,
-    World, until,
-};
+use crate::sim::prelude::*;
+use crate::sim::{ErrorBody, H2Client, Head};
 
 const APP: &str = "https://app.example";
 const FOREIGN: &str = "https://evil.example";
@@ -13,10 +11,6 @@ const ANY: &str = "[cors]\norigins = [\"*\"]";
 /// Headers that the official library sends in a browser.
 const HEADERS: &str =
     "authorization,content-type,openai-organization,x-stainless-arch,x-stainless-retry-count";
-
-async fn world(setup: Setup) -> World {
-    World::start(Engine::script(Script::answer("a", 1)).await, setup).await
-}
 
 fn preflight(target: &str, origin: &str) -> Request {
     Request::new("OPTIONS", target)
@@ -42,7 +36,7 @@ const VARY: (&str, &str) = ("vary", "origin, access-control-request-method, acce
 
 #[tokio::test]
 async fn fault_c17b_preflights_of_listed_pages_need_no_key() {
-    let world = world(Setup::new().config(&entry(KEY, "")).config(LISTED)).await;
+    let world = World::plain(Setup::new().config(&entry(KEY, "")).config(LISTED)).await;
     let targets = [
         "/v1/chat/completions",
         "/v1/responses",
@@ -55,7 +49,7 @@ async fn fault_c17b_preflights_of_listed_pages_need_no_key() {
     ];
     for target in targets {
         for origin in [APP, "http://localhost:3000"] {
-            let answer = world.ask(&preflight(target, origin)).await;
+            let answer = world.request(&preflight(target, origin)).await;
             assert_eq!((answer.head.status, answer.text()), (204, ""), "{target}");
             let expected = pairs(&[
                 ("access-control-allow-credentials", "true"),
@@ -71,8 +65,8 @@ async fn fault_c17b_preflights_of_listed_pages_need_no_key() {
         for origin in
             [FOREIGN, "null", "https://app.example:8443", "http://app.example", "https://app.example.evil"]
         {
-            let answer = world.ask(&preflight(target, origin)).await;
-            assert_eq!(answer.failure(), (403, "permission_error".into(), None), "{target} {origin}");
+            let answer = world.request(&preflight(target, origin)).await;
+            assert_eq!(answer.failure(), "403 permission_error", "{target} {origin}");
             let message = answer.fault().message;
             assert!(message.contains("cors.origins") && message.contains(origin), "{message}");
             assert_eq!(shared(&answer.head), pairs(&[("vary", "origin")]), "{target} {origin}");
@@ -81,23 +75,21 @@ async fn fault_c17b_preflights_of_listed_pages_need_no_key() {
     // A request without the headers of a preflight is treated like any other method.
     for name in ["origin", "access-control-request-method"] {
         let request = preflight("/v1/models", APP).without(name);
-        assert_eq!(world.ask(&request).await.head.status, 401, "without {name}");
+        assert_eq!(world.request(&request).await.head.status, 401, "without {name}");
     }
     let local = preflight("/v1/models", APP).header("access-control-request-private-network", "true");
-    let answer = world.ask(&local).await;
-    assert_eq!(answer.head.header("access-control-allow-private-network"), Some("true"));
+    assert_eq!(world.request(&local).await.head.header("access-control-allow-private-network"), Some("true"));
     // A preflight with a body is answered without reading on.
-    let answer = world.ask(&preflight("/v1/models", APP).body("abc")).await;
+    let answer = world.request(&preflight("/v1/models", APP).body("abc")).await;
     assert_eq!((answer.head.status, answer.head.header("connection")), (204, Some("close")));
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn fault_c17b_any_page_without_credentials() {
-    let world = world(Setup::new().config("[cors]\norigins = [\"*\", \"https://app.example\"]")).await;
+    let world = World::configured("[cors]\norigins = [\"*\", \"https://app.example\"]").await;
     for origin in [FOREIGN, "null"] {
-        let answer = world.ask(&preflight("/v1/chat/completions", origin)).await;
+        let answer = world.request(&preflight("/v1/chat/completions", origin)).await;
         let expected = pairs(&[
             ("access-control-allow-headers", HEADERS),
             ("access-control-allow-methods", "GET, POST, DELETE"),
@@ -106,15 +98,14 @@ async fn fault_c17b_any_page_without_credentials() {
             VARY,
         ]);
         assert_eq!(shared(&answer.head), expected, "{origin}");
-        let answer = world.ask(&Request::stream("").header("origin", origin)).await;
-        assert_eq!(answer.head.status, 200);
+        let answer = world.request(&Request::stream("").header("origin", origin)).await.with_status(200);
         assert_eq!(answer.head.header("access-control-allow-origin"), Some("*"));
         assert_eq!(answer.head.header("access-control-allow-credentials"), None);
         let socket = Socket::request("/v1/responses").header("origin", origin);
         drop(Socket::open_with(world.proxy(), &socket).await);
     }
     // A page that is listed has more access.
-    let answer = world.ask(&Request::stream("").header("origin", APP)).await;
+    let answer = world.request(&Request::stream("").header("origin", APP)).await;
     assert_eq!(answer.head.header("access-control-allow-origin"), Some(APP));
     assert_eq!(answer.head.header("access-control-allow-credentials"), Some("true"));
     world.end().await;
@@ -122,32 +113,32 @@ async fn fault_c17b_any_page_without_credentials() {
 
 #[tokio::test]
 async fn fault_c17b_over_http2_the_same_is_said() {
-    let world = world(Setup::new().config(&entry(KEY, "")).config(LISTED)).await;
+    let world = World::plain(Setup::new().config(&entry(KEY, "")).config(LISTED)).await;
     let mut two = H2Client::open(world.proxy()).await;
-    let answer = two.ask(&preflight("/v1/chat/completions", APP)).await;
+    let answer = two.request(&preflight("/v1/chat/completions", APP)).await;
     assert_eq!((answer.status, answer.text()), (204, ""));
     assert_eq!(answer.headers["access-control-allow-origin"], APP);
     assert_eq!(answer.headers["access-control-allow-headers"], HEADERS);
-    assert_eq!(two.ask(&preflight("/v1/chat/completions", FOREIGN)).await.status, 403);
-    let answer = two.ask(&Request::stream("").header("origin", APP)).await;
+    assert_eq!(two.request(&preflight("/v1/chat/completions", FOREIGN)).await.status, 403);
+    let answer = two.request(&Request::stream("").header("origin", APP)).await;
     assert_eq!((answer.status, &answer.headers["access-control-allow-origin"]), (200, &APP.parse().unwrap()));
     let form = Request::stream("").without("content-type");
-    assert_eq!(two.ask(&form.clone().header("origin", FOREIGN)).await.status, 403);
-    assert_eq!(two.ask(&form.header("origin", "http://localhost")).await.status, 200);
-    assert_eq!(two.ask(&Request::get("/health").without("authorization")).await.status, 200);
+    assert_eq!(two.request(&form.clone().header("origin", FOREIGN)).await.status, 403);
+    assert_eq!(two.request(&form.header("origin", "http://localhost")).await.status, 200);
+    assert_eq!(two.request(&Request::get("/health").without("authorization")).await.status, 200);
     drop(two);
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_c17b_off_is_as_before() {
-    let world = world(Setup::new()).await;
+    let world = World::plain(Setup::new()).await;
     for target in ["/v1/chat/completions", "/v1/models", "/rerank"] {
-        let answer = world.ask(&preflight(target, APP)).await;
+        let answer = world.request(&preflight(target, APP)).await;
         assert_eq!((answer.head.status, shared(&answer.head)), (405, Vec::new()), "{target}");
         assert!(answer.head.header("allow").is_some());
     }
-    let answer = world.ask(&Request::stream("").header("origin", APP)).await;
+    let answer = world.request(&Request::stream("").header("origin", APP)).await;
     assert_eq!((answer.head.status, shared(&answer.head)), (200, Vec::new()));
     world.end().await;
 }
@@ -178,7 +169,7 @@ async fn fault_c17b_answers_and_errors_can_be_read() {
         (200, Request::get("/health")),
     ];
     for (status, request) in table {
-        let answer = world.ask(&request.header("origin", APP)).await;
+        let answer = world.request(&request.header("origin", APP)).await;
         assert_eq!(answer.head.status, status, "{}", answer.text());
         let header =
             |name| answer.head.header(name).unwrap_or_else(|| panic!("{status}: no {name}")).to_owned();
@@ -203,7 +194,7 @@ async fn fault_c17b_answers_and_errors_can_be_read() {
         }
     }
     let limited = loop {
-        let answer = world.ask(&stream.clone().header("origin", APP)).await;
+        let answer = world.request(&stream.clone().header("origin", APP)).await;
         if answer.head.status != 200 {
             break answer;
         }
@@ -215,7 +206,7 @@ async fn fault_c17b_answers_and_errors_can_be_read() {
             && limited.head.header("x-ratelimit-limit-requests").is_some()
     );
     // The request of an unlisted page is served, and its browser hides the response from the page.
-    let answer = world.ask(&Request::get("/v1/models").header("origin", FOREIGN)).await;
+    let answer = world.request(&Request::get("/v1/models").header("origin", FOREIGN)).await;
     assert_eq!((answer.head.status, shared(&answer.head)), (200, pairs(&[("vary", "origin")])));
     world.end().await;
 }
@@ -228,13 +219,12 @@ async fn fault_c17b_errors_of_engines_can_be_read() {
             "",
             r#"{"error":{"message":"no","type":"BadRequestError","code":400}}"#,
         ),
-        Script::new().head_sse().role().text("a").end(),
+        Script::stream().text("a").end(),
     ];
-    let setup = Setup::new().config(ANY).allow_errors();
-    let world = World::start(Engine::in_turn(scripts).await, setup).await;
-    let answer = world.ask(&Request::stream("").header("origin", APP)).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new().config(ANY).allow_errors()).await;
+    let answer = world.request(&Request::stream("").header("origin", APP)).await;
     assert_eq!((answer.head.status, answer.head.header("access-control-allow-origin")), (400, Some("*")));
-    let answer = world.ask(&Request::stream("").header("origin", APP)).await;
+    let answer = world.request(&Request::stream("").header("origin", APP)).await;
     assert_eq!((answer.head.status, answer.head.header("access-control-allow-origin")), (200, Some("*")));
     assert!(answer.text().contains("upstream_incomplete"), "{}", answer.text());
     world.end().await;
@@ -250,30 +240,31 @@ async fn fault_c17b_forms_of_foreign_pages_are_refused() {
     };
     let kinds = [None, Some("application/x-www-form-urlencoded"), Some("Text/Plain;charset=UTF-8")];
     for config in ["", LISTED] {
-        let world = world(Setup::new().config(config)).await;
+        let world = World::configured(config).await;
         for origin in [FOREIGN, "null", "http://localhost:8080"] {
             for kind in kinds {
-                let answer = world.ask(&form(kind).header("origin", origin)).await;
+                let answer = world.request(&form(kind).header("origin", origin)).await;
                 let ErrorBody { message, .. } = answer.fault();
                 assert_eq!(answer.head.status, 403, "{origin} {kind:?}: {message}");
                 assert!(message.contains("cors.origins"), "{message}");
             }
             let upload = form(Some("multipart/form-data; boundary=x")).target("/v1/audio/transcriptions");
-            assert_eq!(world.ask(&upload.header("origin", origin)).await.head.status, 403);
+            assert_eq!(world.request(&upload.header("origin", origin)).await.head.status, 403);
             let cancel = form(None).target("/v1/responses/resp_1/cancel").body("");
-            assert_eq!(world.ask(&cancel.header("origin", origin)).await.head.status, 403);
+            assert_eq!(world.request(&cancel.header("origin", origin)).await.head.status, 403);
         }
         assert_eq!(world.engine.attempt_count(), 0);
         // Pages of samewire's own address, and programs that are not web pages.
         for origin in ["http://localhost", "app://obsidian.md", "chrome-extension://abc"] {
-            assert_eq!(world.ask(&form(None).header("origin", origin)).await.head.status, 200, "{origin}");
+            let answer = world.request(&form(None).header("origin", origin)).await;
+            assert_eq!(answer.head.status, 200, "{origin}");
         }
         // Behind a reverse proxy that changes the host header, the browser itself reports the same origin.
         let proxied = form(None).header("origin", FOREIGN).header("sec-fetch-site", "same-origin");
-        assert_eq!(world.ask(&proxied).await.head.status, 200);
+        assert_eq!(world.request(&proxied).await.head.status, 200);
         // JSON requires a preflight, so no conforming browser sends this from a foreign page.
-        assert_eq!(world.ask(&Request::stream("").header("origin", FOREIGN)).await.head.status, 200);
-        let listed = world.ask(&form(kinds[1]).header("origin", APP)).await.head.status;
+        assert_eq!(world.request(&Request::stream("").header("origin", FOREIGN)).await.head.status, 200);
+        let listed = world.request(&form(kinds[1]).header("origin", APP)).await.head.status;
         assert_eq!(listed, if config.is_empty() { 403 } else { 200 });
         world.end().await;
     }
@@ -295,7 +286,7 @@ async fn fault_c17b_the_list_decides_about_websockets_and_follows_a_reload() {
         let opened = Socket::over(Client::connect(samewire.proxy).await, &request.bytes()).await;
         opened.map_or_else(|answer| answer.head.status, |_| 101)
     };
-    let asks = async |origin| preflight("/v1/models", origin).ask(samewire.proxy).await.head.status;
+    let asks = async |origin| preflight("/v1/models", origin).answer(samewire.proxy).await.head.status;
     for (origin, status) in [
         (None, 101),
         (Some(APP), 101),
@@ -331,11 +322,11 @@ async fn fault_c17b_the_admin_listener_answers_no_foreign_page() {
         request.header("host", &samewire.admin.to_string()).header("content-length", "0")
     };
     let status = async |request: Request| {
-        let answer = request.ask(samewire.admin).await;
+        let answer = request.answer(samewire.admin).await;
         assert!(answer.head.status != 403 || answer.text().contains("admin.hosts"), "{}", answer.text());
         answer.head.status
     };
-    until("it is ready", PATIENCE, || engine.probes().len() > 1).await;
+    until("it is ready", || engine.probes().len() > 1).await;
     let image =
         to("GET", "/drain/wait").header("sec-fetch-site", "cross-site").header("sec-fetch-dest", "image");
     let others = [
@@ -407,16 +398,14 @@ async fn fault_c17b_a_rebound_name_reaches_nothing_without_keys() {
             .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
             .header("sec-websocket-version", "13"),
     ];
-    let world =
-        World::start(answering().await, Setup::new().config("[cors]\nhosts = [\"llm.example\"]")).await;
+    let world = World::start(answering(), Setup::new().config("[cors]\nhosts = [\"llm.example\"]")).await;
     for request in &requests {
-        let answer = world.ask(&with_host(request, "evil.example:8080")).await;
-        assert_eq!(answer.head.status, 403);
+        let answer = world.request(&with_host(request, "evil.example:8080")).await.with_status(403);
         assert!(answer.text().contains("cors.hosts (SAMEWIRE_CORS__HOSTS)"), "{}", answer.text());
     }
     assert_eq!(world.engine.attempt_count(), 0);
     for host in ["127.0.0.1:8080", "localhost", "samewire:8080", "samewire.llm.svc", "llm.example"] {
-        assert_eq!(world.ask(&with_host(&plain, host)).await.head.status, 200, "{host}");
+        assert_eq!(world.request(&with_host(&plain, host)).await.head.status, 200, "{host}");
     }
     world.end().await;
     // With keys, and where every page may call the API, the name decides nothing.
@@ -424,8 +413,8 @@ async fn fault_c17b_a_rebound_name_reaches_nothing_without_keys() {
         (Setup::new().config(&entry(KEY, "")), Request::plain("")),
         (Setup::new().config(ANY), plain.clone()),
     ] {
-        let world = World::start(answering().await, setup).await;
-        assert_eq!(world.ask(&with_host(&request, "evil.example")).await.head.status, 200);
+        let world = World::start(answering(), setup).await;
+        assert_eq!(world.request(&with_host(&request, "evil.example")).await.head.status, 200);
         world.end().await;
     }
 }

@@ -3,24 +3,15 @@
 
 use crate::responses::over_chat::{ask, engine};
 use crate::responses::socket::create;
-use crate::sim::{Engine, Request, Script, Setup, Socket, World};
-use serde_json::Value;
+use crate::sim::prelude::*;
+use crate::table::rows;
 
 /// Starts an engine that answers every request.
 async fn any_engine() -> Engine {
     Engine::answering(|attempt| match attempt.target.as_str() {
-        "/v1/embeddings" => Script::new().json(
-            "200 OK",
-            r#"{"object":"list","model":"m","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"usage":{"prompt_tokens":1,"total_tokens":1}}"#,
-        ),
-        "/v1/completions" => Script::new().json(
-            "200 OK",
-            r#"{"id":"cmpl-1","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"x","logprobs":null,"finish_reason":"stop"}]}"#,
-        ),
-        _ => Script::new().json(
-            "200 OK",
-            r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#,
-        ),
+        "/v1/embeddings" => Script::ok(r#"{"object":"list","model":"m","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"usage":{"prompt_tokens":1,"total_tokens":1}}"#),
+        "/v1/completions" => Script::ok(r#"{"id":"cmpl-1","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"x","logprobs":null,"finish_reason":"stop"}]}"#),
+        _ => Script::ok(r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#),
     })
     .await
 }
@@ -37,7 +28,7 @@ fn each(more: &str) -> [Request; 4] {
 
 /// Returns the code and the parameter of an error.
 async fn refused(world: &World, request: &Request) -> (String, Option<String>) {
-    let answer = world.ask(request).await;
+    let answer = world.request(request).await;
     assert_eq!(answer.head.status, 400, "{}: {}", request.path(), answer.text());
     let fault = answer.fault();
     (fault.code.unwrap_or_default(), fault.param)
@@ -46,11 +37,10 @@ async fn refused(world: &World, request: &Request) -> (String, Option<String>) {
 #[tokio::test]
 async fn fault_c33_fields_that_the_operator_names_pass() {
     let lines = "[requests]\nallowed_fields = [\"rid\", \"chat_template_kwargs.tools\"]\n";
-    let world = World::start(any_engine().await, Setup::new().config(lines)).await;
+    let world = World::start(any_engine(), Setup::new().config(lines)).await;
     let more = r#","rid":"x","chat_template_kwargs":{"tools":[],"enable_thinking":false}"#;
     for (at, request) in each(more).iter().enumerate() {
-        let answer = world.ask(request).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        world.request(request).await.with_status(200);
         assert!(world.engine.attempts()[at].text().contains(more), "{}", request.path());
     }
     for (more, param) in [
@@ -63,8 +53,7 @@ async fn fault_c33_fields_that_the_operator_names_pass() {
             assert_eq!(refused(&world, &request).await, expected, "{}", request.path());
         }
     }
-    assert_eq!(world.engine.attempt_count(), 4);
-    world.end().await;
+    world.end_after(4).await;
 }
 
 #[tokio::test]
@@ -73,9 +62,9 @@ async fn fields_outside_the_api_pass_are_dropped_or_are_refused() {
     let named = "[requests]\nallowed_fields = [\"top_k\"]\n";
     for (word, sent) in [("pass", more), ("drop", r#","top_k":5"#), ("reject", r#","top_k":5"#)] {
         let setup = Setup::new().set(&format!("request_unknown={word}")).config(named);
-        let world = World::start(any_engine().await, setup).await;
+        let world = World::start(any_engine(), setup).await;
         for (at, request) in each(if word == "reject" { r#","top_k":5"# } else { more }).iter().enumerate() {
-            assert_eq!(world.ask(request).await.head.status, 200, "{word} {}", request.path());
+            assert_eq!(world.request(request).await.head.status, 200, "{word} {}", request.path());
             let text = world.engine.attempts()[at].text().to_owned();
             let got: Value = serde_json::from_str(&text).unwrap();
             let keys = ["top_k", "min_p", "zz"].map(|key| got.get(key).is_some());
@@ -87,19 +76,18 @@ async fn fields_outside_the_api_pass_are_dropped_or_are_refused() {
             let expected = ("unknown_parameter".to_owned(), Some("min_p".to_owned()));
             assert_eq!(refused(&world, request).await, expected, "{}", request.path());
         }
-        assert_eq!(world.engine.attempt_count(), count);
-        world.end().await;
+        world.end_after(count).await;
     }
 }
 
 /// A URL inside a dropped field is dropped with it.
 #[tokio::test]
 async fn what_is_dropped_is_not_written_anew() {
-    let world = World::start(any_engine().await, Setup::new().set("request_unknown=drop")).await;
+    let world = World::start(any_engine(), Setup::new().set("request_unknown=drop")).await;
     let more =
         r#""messages":[{"role":"user","content":[{"type":"image_url","image_url":"HTTPS://example.com"}]}]"#;
     let body = format!(r#"{{"model":"m",{more},"input":[{{"image":"HTTPS://example.com"}}]}}"#);
-    assert_eq!(world.ask(&Request::post("/v1/embeddings", body)).await.head.status, 200);
+    assert_eq!(world.post("/v1/embeddings", body).await.head.status, 200);
     let sent = r#"{"model":"m","input":[{"image":"https://example.com/"}]}"#;
     assert_eq!(world.engine.only().text(), sent);
     world.end().await;
@@ -107,8 +95,7 @@ async fn what_is_dropped_is_not_written_anew() {
 
 #[tokio::test]
 async fn a_websocket_refuses_the_same_and_no_field_of_its_own() {
-    let setup = Setup::new().set("request_unknown=reject");
-    let world = World::start(engine().await, setup).await;
+    let world = World::start(engine(), Setup::new().set("request_unknown=reject")).await;
     let mut socket = Socket::open(world.proxy()).await;
     for (more, code, param) in
         [(r#","top_k":5"#, "unknown_parameter", "top_k"), (r#","rid":"x""#, "forbidden_parameter", "rid")]
@@ -116,179 +103,87 @@ async fn a_websocket_refuses_the_same_and_no_field_of_its_own() {
         socket.send(&create(&format!(r#""model":"text","input":"a"{more}"#))).await;
         assert_eq!(socket.refused().await, (400, code.to_owned(), param.to_owned()));
     }
-    socket.send(&create(r#""model":"text","input":"a","generate":true"#)).await;
-    socket.response().await;
-    assert_eq!(world.engine.attempt_count(), 1);
-    world.end().await;
+    socket.exchange(&create(r#""model":"text","input":"a","generate":true"#)).await;
+    world.end_after(1).await;
 }
 
-/// Returns a JSON list of `count` such elements.
-fn list(count: usize, element: &str) -> String {
-    format!("[{}]", vec![element; count].join(","))
+/// A limit, the parameter that is named above it, and a route; below, a body, with as many elements as counted in
+/// place of `«…»`.
+const COUNTED: &str = r#"
+max_messages messages /v1/chat/completions
+    {"model":"m","messages":[«{"role":"user","content":"a"}»]}
+max_messages input /v1/responses
+    {"model":"m","store":false,"input":[«{"role":"user","content":"a"}»]}
+max_messages messages /v1/embeddings
+    {"model":"m","input":"a","messages":[«{"role":"user","content":"a"}»]}
+max_tools tools /v1/chat/completions
+    {"model":"m","messages":[{"role":"user","content":"a"}],"tools":[«{"type":"function","function":{"name":"f"}}»]}
+max_tools tools /v1/responses
+    {"model":"m","input":"a","store":false,"tools":[«{"type":"function","name":"f#"}»]}
+max_tools input[1].tools /v1/responses
+    {"model":"m","store":false,"input":[{"role":"user","content":"a"},{"type":"additional_tools","tools":[«{"type":"function","name":"f#"}»]}]}
+max_stop_strings stop /v1/chat/completions
+    {"model":"m","messages":[{"role":"user","content":"a"}],"stop":[«"a"»]}
+max_stop_strings stop /v1/completions
+    {"model":"m","prompt":"a","stop":[«"a"»]}
+max_metadata_pairs metadata /v1/chat/completions
+    {"model":"m","messages":[{"role":"user","content":"a"}],"metadata":{«"k#":"v"»}}
+max_metadata_pairs metadata /v1/responses
+    {"model":"m","input":"a","store":false,"metadata":{«"k#":"v"»}}
+max_metadata_pairs metadata /v1/conversations
+    {"metadata":{«"k#":"v"»}}
+max_choices n /v1/chat/completions
+    {"model":"m","messages":[{"role":"user","content":"a"}],"n":COUNT}
+max_choices n /v1/completions
+    {"model":"m","prompt":"a","n":COUNT}
+max_choices best_of /v1/completions
+    {"model":"m","prompt":"a","best_of":COUNT}
+max_logprobs top_logprobs /v1/chat/completions
+    {"model":"m","messages":[{"role":"user","content":"a"}],"logprobs":true,"top_logprobs":COUNT}
+max_logprobs logprobs /v1/completions
+    {"model":"m","prompt":"a","logprobs":COUNT}
+max_logprobs top_logprobs /v1/responses
+    {"model":"m","input":"a","store":false,"top_logprobs":COUNT}
+"#;
+
+fn counted(route: &str, body: &str, count: usize) -> Request {
+    let Some((before, (element, after))) =
+        body.split_once('«').and_then(|(before, rest)| Some((before, rest.split_once('»')?)))
+    else {
+        return Request::post(route, body.replace("COUNT", &count.to_string()));
+    };
+    let all: Vec<_> = (0..count).map(|at| element.replace('#', &at.to_string())).collect();
+    Request::post(route, format!("{before}{}{after}", all.join(",")))
 }
-
-fn pairs(count: usize) -> String {
-    let pairs: Vec<_> = (0..count).map(|at| format!("\"k{at}\":\"v\"")).collect();
-    format!("{{{}}}", pairs.join(","))
-}
-
-/// Builder of a request with a number of counted elements, and the parameter named if there are too many.
-type Counted = (fn(usize) -> Request, &'static str);
-
-const COUNTED: &[(&str, &[Counted])] = &[
-    (
-        "max_messages",
-        &[
-            (
-                |n| {
-                    Request::chat(format!(
-                        r#"{{"model":"m","messages":{}}}"#,
-                        list(n, r#"{"role":"user","content":"a"}"#)
-                    ))
-                },
-                "messages",
-            ),
-            (
-                |n| {
-                    ask(&format!(
-                        r#""model":"m","store":false,"input":{}"#,
-                        list(n, r#"{"role":"user","content":"a"}"#)
-                    ))
-                },
-                "input",
-            ),
-            (
-                |n| {
-                    Request::post(
-                        "/v1/embeddings",
-                        format!(
-                            r#"{{"model":"m","input":"a","messages":{}}}"#,
-                            list(n, r#"{"role":"user","content":"a"}"#)
-                        ),
-                    )
-                },
-                "messages",
-            ),
-        ],
-    ),
-    (
-        "max_tools",
-        &[
-            (
-                |n| {
-                    Request::plain(&format!(
-                        r#","tools":{}"#,
-                        list(n, r#"{"type":"function","function":{"name":"f"}}"#)
-                    ))
-                },
-                "tools",
-            ),
-            (
-                |n| {
-                    ask(&format!(
-                        r#""model":"m","input":"a","store":false,"tools":[{}]"#,
-                        (0..n)
-                            .map(|at| format!(r#"{{"type":"function","name":"f{at}"}}"#))
-                            .collect::<Vec<_>>()
-                            .join(",")
-                    ))
-                },
-                "tools",
-            ),
-            (
-                |n| {
-                    ask(&format!(
-                        r#""model":"m","store":false,"input":[{{"role":"user","content":"a"}},{{"type":"additional_tools","tools":[{}]}}]"#,
-                        (0..n)
-                            .map(|at| format!(r#"{{"type":"function","name":"f{at}"}}"#))
-                            .collect::<Vec<_>>()
-                            .join(",")
-                    ))
-                },
-                "input[1].tools",
-            ),
-        ],
-    ),
-    (
-        "max_stop_strings",
-        &[
-            (|n| Request::plain(&format!(r#","stop":{}"#, list(n, r#""a""#))), "stop"),
-            (
-                |n| {
-                    Request::post(
-                        "/v1/completions",
-                        format!(r#"{{"model":"m","prompt":"a","stop":{}}}"#, list(n, r#""a""#)),
-                    )
-                },
-                "stop",
-            ),
-        ],
-    ),
-    (
-        "max_metadata_pairs",
-        &[
-            (|n| Request::plain(&format!(r#","metadata":{}"#, pairs(n))), "metadata"),
-            (
-                |n| ask(&format!(r#""model":"m","input":"a","store":false,"metadata":{}"#, pairs(n))),
-                "metadata",
-            ),
-            (|n| Request::post("/v1/conversations", format!(r#"{{"metadata":{}}}"#, pairs(n))), "metadata"),
-        ],
-    ),
-    (
-        "max_choices",
-        &[
-            (|n| Request::plain(&format!(r#","n":{n}"#)), "n"),
-            (|n| Request::post("/v1/completions", format!(r#"{{"model":"m","prompt":"a","n":{n}}}"#)), "n"),
-            (
-                |n| {
-                    Request::post("/v1/completions", format!(r#"{{"model":"m","prompt":"a","best_of":{n}}}"#))
-                },
-                "best_of",
-            ),
-        ],
-    ),
-    (
-        "max_logprobs",
-        &[
-            (|n| Request::plain(&format!(r#","logprobs":true,"top_logprobs":{n}"#)), "top_logprobs"),
-            (
-                |n| {
-                    Request::post(
-                        "/v1/completions",
-                        format!(r#"{{"model":"m","prompt":"a","logprobs":{n}}}"#),
-                    )
-                },
-                "logprobs",
-            ),
-            (
-                |n| ask(&format!(r#""model":"m","input":"a","store":false,"top_logprobs":{n}"#)),
-                "top_logprobs",
-            ),
-        ],
-    ),
-];
 
 /// A request at each limit is served, and one above it is refused before the engine sees it, both with the default
 /// limit and with a configured one.
 #[tokio::test]
 async fn fault_c35_counts_have_bounds_that_are_the_operators() {
-    let defaults = [10_000, 1024, 1024, 16, 128, 1_000_000];
-    let lines: String = COUNTED.iter().map(|(key, _)| format!("{key} = 3\n")).collect();
+    let defaults = [
+        ("max_messages", 10_000),
+        ("max_tools", 1024),
+        ("max_stop_strings", 1024),
+        ("max_metadata_pairs", 16),
+        ("max_choices", 128),
+        ("max_logprobs", 1_000_000),
+    ];
+    let three = defaults.map(|(limit, _)| (limit, 3));
+    let lines: String = three.iter().map(|(limit, bound)| format!("{limit} = {bound}\n")).collect();
     let set = Setup::new().config(&format!("[limits]\n{lines}"));
-    for (setup, bounds) in [(Setup::new(), defaults), (set, [3; 6])] {
-        let world = World::start(any_engine().await, setup).await;
-        for ((key, requests), bound) in COUNTED.iter().zip(bounds) {
-            for (request, param) in *requests {
-                let answer = world.ask(&request(bound)).await;
-                // The engine gives one choice, however many were requested.
-                let served = matches!((answer.head.status, *key), (200, _) | (502, "max_choices"));
-                assert!(served, "{key} {param}: {}", answer.text());
-                let count = world.engine.attempt_count();
-                let expected = ("invalid_value".to_owned(), Some((*param).to_owned()));
-                assert_eq!(refused(&world, &request(bound + 1)).await, expected, "{key}");
-                assert_eq!(world.engine.attempt_count(), count, "{key} {param}");
-            }
+    for (setup, bounds) in [(Setup::new(), defaults), (set, three)] {
+        let world = World::start(any_engine(), setup).await;
+        for (head, [body]) in rows(COUNTED) {
+            let [limit, param, route] = *head.split(' ').collect::<Vec<_>>() else { panic!("{head}") };
+            let bound = bounds.iter().find(|(other, _)| *other == limit).expect("a limit").1;
+            let answer = world.request(&counted(route, body, bound)).await;
+            // The engine gives one choice, however many were requested.
+            let served = matches!((answer.head.status, limit), (200, _) | (502, "max_choices"));
+            assert!(served, "{head}: {}", answer.text());
+            let count = world.engine.attempt_count();
+            let expected = ("invalid_value".to_owned(), Some(param.to_owned()));
+            assert_eq!(refused(&world, &counted(route, body, bound + 1)).await, expected, "{head}");
+            assert_eq!(world.engine.attempt_count(), count, "{head}");
         }
         world.end().await;
     }
@@ -296,14 +191,14 @@ async fn fault_c35_counts_have_bounds_that_are_the_operators() {
 
 #[tokio::test]
 async fn fault_c02_the_depth_is_the_operators() {
-    let world = World::start(any_engine().await, Setup::new().config("[limits]\nmax_json_depth = 9\n")).await;
+    let world = World::start(any_engine(), Setup::new().config("[limits]\nmax_json_depth = 9\n")).await;
     // The body itself is the first level.
     let deep = |levels: usize| format!(r#","zz":{}{}"#, "[".repeat(levels - 1), "]".repeat(levels - 1));
     for request in each(&deep(9)) {
-        assert_eq!(world.ask(&request).await.head.status, 200, "{}", request.path());
+        assert_eq!(world.request(&request).await.head.status, 200, "{}", request.path());
     }
     for request in each(&deep(10)) {
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         let fault = answer.fault();
         assert_eq!(fault.code.as_deref(), Some("json_too_deep"), "{}", request.path());
         assert!(fault.message.contains(" 9 levels"), "{}", fault.message);

@@ -1,19 +1,14 @@
 //! Requests with wrong, ambiguous or outdated framing. An ambiguous request may be answered, but its connection is
-//! closed afterwards, and the bytes behind it are never treated as another request.
+//! closed afterwards, and the bytes after it are never treated as another request.
 
 use crate::canonical::{Canonical, INCOMPLETE};
 use crate::clients::smuggling::{End, heads};
-use crate::sim::{Client, Ended, Engine, Gate, PROMPT, Request, Script, Setup, World, json_string};
-use std::time::Duration;
+use crate::sim::prelude::*;
 
 /// Text that only the marker request contains.
 const MARKER: &str = "smuggled";
 
 const GOOD: &str = r#"{"model":"m","messages":[{"role":"user","content":"a"}],"stream":true}"#;
-
-async fn world() -> World {
-    World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await
-}
 
 /// Returns a second request as a smuggler would hide it.
 fn marker() -> String {
@@ -57,14 +52,14 @@ async fn fault_c14_content_length() {
         format!("content-length : {n}\r\n"),
         format!(" content-length: {n}\r\n"),
     ];
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for lines in invalid {
         let (statuses, end) =
             statuses(&world, format!("{}{GOOD}{}", head(&lines), marker()).as_bytes()).await;
         assert!(matches!(statuses[..], [] | [400]) && end == End::Closed, "{lines:?}: {statuses:?} {end:?}");
         assert_eq!(world.engine.attempt_count(), 0, "{lines:?}");
     }
-    // Equal duplicates have one meaning, whether accepted or refused. The marker behind the body is then a real
+    // Equal duplicates have one meaning, whether accepted or refused. The marker after the body is then a real
     // request.
     for lines in
         [format!("content-length: {n}\r\ncontent-length: {n}\r\n"), format!("content-length: {n}, {n}\r\n")]
@@ -73,19 +68,18 @@ async fn fault_c14_content_length() {
         assert!(matches!(statuses[..], [200] | [400]), "{lines:?}: {statuses:?}");
     }
     assert!(world.engine.attempts().iter().all(|attempt| attempt.text().starts_with(&GOOD[..n - 1])));
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200, "a new connection is served");
+    assert_eq!(world.stream("").await.head.status, 200, "a new connection is served");
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_c14_declared_too_short() {
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     let n = GOOD.len() - 5;
     let bytes = format!("{}{GOOD}", head(&format!("content-length: {n}\r\n")));
     let (statuses, _) = statuses(&world, bytes.as_bytes()).await;
     assert!(matches!(statuses[..], [400] | [400, 400]), "{statuses:?}");
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
@@ -123,12 +117,12 @@ async fn fault_c15_transfer_encoding() {
         "transfer_encoding: chunked\r\ntransfer-encoding: chunked\r\n".to_owned(),
         "transfer-encoding:\r\n".to_owned(),
     ];
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for lines in heads {
         doubtful(&world, &format!("{}{chunked}{}", head(&lines), marker()), &lines).await;
         doubtful(&world, &format!("{}0\r\n\r\n{}", head(&lines), marker()), &lines).await;
     }
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    assert_eq!(world.stream("").await.head.status, 200);
     world.end().await;
 }
 
@@ -176,22 +170,20 @@ async fn fault_c15_chunk_framing() {
         format!("{size}\r\n{GOOD}\r\n"),
         "g\r\n".to_owned(),
     ];
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for body in bodies {
         doubtful(&world, &format!("{}{body}{}", head("transfer-encoding: chunked\r\n"), marker()), &body)
             .await;
     }
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    assert_eq!(world.stream("").await.head.status, 200);
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_c15_chunked_request_is_served_and_its_connection_closed() {
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for size in [1, 7, 1 << 20] {
-        let request = Request::chat(GOOD).chunked(size);
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&request.bytes()).await;
+        let mut client = world.send(&Request::chat(GOOD).chunked(size)).await;
         let answer = client.answer().await;
         assert_eq!(
             (answer.head.status, answer.head.header("connection")),
@@ -201,20 +193,19 @@ async fn fault_c15_chunked_request_is_served_and_its_connection_closed() {
         );
         assert!(client.closes().await);
     }
-    let refused = world.ask(&Request::chat("{").chunked(1)).await;
+    let refused = world.request(&Request::chat("{").chunked(1)).await;
     assert_eq!((refused.head.status, refused.head.header("connection")), (400, Some("close")));
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_c16_http_1_0() {
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     for keep_alive in [false, true] {
         let request = Request::stream("").version("HTTP/1.0");
         let request =
             if keep_alive { request.header("connection", "keep-alive") } else { request.without("host") };
-        let answer = world.ask(&request).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        let answer = world.request(&request).await.with_status(200);
         assert_eq!(answer.head.header("transfer-encoding"), None);
         assert_eq!(answer.ended, Ended::Close, "the close ends the body");
         assert_eq!(answer.text(), Canonical::answer("a", 1).text());
@@ -224,17 +215,16 @@ async fn fault_c16_http_1_0() {
 
 #[tokio::test]
 async fn fault_c16_http_1_0_is_told_of_failures() {
-    let cut = Script::new().head_sse().role().tok("a", 2, Duration::ZERO).fin();
+    let cut = Script::stream().tok("a", 2, Duration::ZERO).fin();
     let refusal = r#"{"error":{"message":"no","type":"server_error","code":null}}"#;
     let fails = Script::new().json("500 Internal Server Error", refusal);
-    let world = World::start(Engine::in_turn(vec![cut, fails]).await, Setup::new().allow_errors()).await;
+    let world = World::start(Engine::in_turn(vec![cut, fails]), Setup::new().allow_errors()).await;
     let request = Request::stream("").version("HTTP/1.0").without("host");
-    let answer = world.ask(&request).await;
+    let answer = world.request(&request).await;
     assert_eq!((answer.head.status, answer.ended), (200, Ended::Close), "{}", answer.text());
     assert_eq!(answer.head.header("transfer-encoding"), None);
     assert_eq!(answer.text(), Canonical::new().role().tok("a", 2).error(INCOMPLETE).text());
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&request.bytes()).await;
+    let mut client = world.send(&request).await;
     let answer = client.answer().await;
     assert_eq!((answer.head.status, answer.fault().kind.as_str()), (500, "server_error"));
     assert_eq!(answer.head.header("transfer-encoding"), None);
@@ -244,7 +234,7 @@ async fn fault_c16_http_1_0_is_told_of_failures() {
 
 #[tokio::test]
 async fn fault_c16_other_versions() {
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     let requests = [
         "GET /v1/models\r\n\r\n".to_owned(),
         "GET /v1/models\r\n".to_owned(),
@@ -264,13 +254,12 @@ async fn fault_c16_other_versions() {
         let (statuses, _) = statuses(&world, request.as_bytes()).await;
         assert!(matches!(statuses[..], [] | [400 | 505]), "{request:?}: {statuses:?}");
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn fault_c18_oversized_heads() {
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     let fields = |n: usize| (0..n).map(|i| format!("x-{i}: y\r\n")).collect::<String>();
     let rows = [
         (head(&format!("x: {}\r\n", "v".repeat(40 * 1024))), 431),
@@ -295,7 +284,7 @@ async fn fault_c18_oversized_heads() {
 
 #[tokio::test]
 async fn fault_c20_control_characters_in_the_head() {
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     let table: [&[u8]; 12] = [
         b"x-a: b\0c\r\n",
         b"x-a: b\rc\r\n",
@@ -319,15 +308,14 @@ async fn fault_c20_control_characters_in_the_head() {
         let (statuses, end) = statuses(&world, &bytes).await;
         assert!(matches!(statuses[..], [] | [400]) && end == End::Closed, "{line:?}: {statuses:?}");
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn fault_c38_pipelined_requests_are_answered_in_order() {
     let engine = Engine::answering(|attempt| {
         let name = if attempt.text().contains("second") { "second" } else { "first" };
-        Script::new().head_sse().role().tok(name, 5, Duration::from_millis(5)).finish("stop").done().end()
+        Script::stream().tok(name, 5, Duration::from_millis(5)).stop()
     });
     let world = World::start(engine.await, Setup::new()).await;
     let mut client = Client::connect(world.proxy()).await;
@@ -339,8 +327,9 @@ async fn fault_c38_pipelined_requests_are_answered_in_order() {
         assert_eq!(answer.ended, Ended::LastChunk);
     }
     // A malformed second request: the first response is complete, then the connection is closed.
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&[Request::chat(GOOD).bytes(), b"GARBAGE\r\n\r\n".to_vec()].concat()).await;
+    let mut client =
+        Client::sending(world.proxy(), &[Request::chat(GOOD).bytes(), b"GARBAGE\r\n\r\n".to_vec()].concat())
+            .await;
     let answer = client.answer().await;
     assert_eq!((answer.text(), answer.ended), (Canonical::answer("first", 5).text(), Ended::LastChunk));
     let next = client.try_head().await.map(|head| head.status);
@@ -354,22 +343,20 @@ async fn fault_c38_pipelined_requests_are_answered_in_order() {
 async fn fault_c38_a_second_request_while_the_first_is_answered() {
     for size in [200, 20_000] {
         let gate = Gate::default();
-        let first = Script::new().head_sse().role().text("first.0 ").wait(&gate).text("first.1 ");
-        let first = first.finish("stop").done().end();
+        let first = Script::stream().text("first.0 ").wait(&gate).text("first.1 ");
+        let first = first.stop();
         let engine = Engine::answering(move |attempt| match attempt.text() {
             text if text.contains("second") => Script::answer("second", 2),
             text if text.contains("another") => Script::answer("another", 1),
             _ => first.clone(),
         });
         let world = World::start(engine.await, Setup::new()).await;
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&Request::chat(GOOD).bytes()).await;
-        client.event_with_head("first.0").await;
+        let mut client = world.begin_until(&Request::chat(GOOD), "first.0").await;
         let text = format!("\"second{}\"", "x".repeat(size));
         client.send(&Request::chat(GOOD.replace("\"a\"", &text)).bytes()).await;
         // Leaves time for the engine to continue, if it wrongly did.
         for _ in 0..20 {
-            let answer = world.ask(&Request::chat(GOOD.replace("\"a\"", "\"another\""))).await;
+            let answer = world.chat(GOOD.replace("\"a\"", "\"another\"")).await;
             assert_eq!(answer.text(), Canonical::answer("another", 1).text());
         }
         let seconds = || world.engine.attempts().iter().filter(|a| a.text().contains("second")).count();
@@ -390,10 +377,8 @@ async fn fault_c38_a_second_request_while_the_first_is_answered() {
 
 #[tokio::test]
 async fn prompt_text_in_a_bad_request_stays_out_of_the_answer() {
-    let world = world().await;
+    let world = World::plain(Setup::new()).await;
     let body = format!(r#"{{"model":"m","messages":{},"stream":true}}"#, json_string(PROMPT));
-    let answer = world.ask(&Request::chat(body)).await;
-    assert_eq!(answer.head.status, 400);
-    assert!(!answer.text().contains(PROMPT));
+    assert!(!world.chat(body).await.with_status(400).text().contains(PROMPT));
     world.end().await;
 }

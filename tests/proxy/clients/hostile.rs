@@ -1,11 +1,8 @@
 //! Upper bound of the memory for any single request (property P15): its body, the largest allowed answer, and a
 //! mebibyte.
 
-use crate::sim::{Client, CloseKind, Engine, PATIENCE, Request, Script, Setup, Step, World, until};
+use crate::sim::prelude::*;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -90,63 +87,59 @@ fn small_things() -> Vec<(&'static str, &'static str, String)> {
     });
     let tool = format!(r#"{{"type":"function","function":{{"name":"f","description":"{long}"}}}},"#);
     let end_of_list = r#"0]}"#;
-    let chat = |name, body| (CHAT, name, body);
+    let chat = |name, start: &str, piece: &str, end| (CHAT, name, filled(start, piece, end));
     vec![
-        chat("parts", filled(&user, r#"{"type":"text","text":"a"},"#, r#"{"type":"text","text":"a"}]}]}"#)),
+        chat("parts", &user, r#"{"type":"text","text":"a"},"#, r#"{"type":"text","text":"a"}]}]}"#),
         chat(
             "parts of a tool's text",
-            filled(
-                &user.replace("\"user\"", "\"tool\""),
-                r#"{"type":"text","text":"a"},"#,
-                r#"{"type":"text","text":"a"}]}]}"#,
-            ),
+            &user.replace("\"user\"", "\"tool\""),
+            r#"{"type":"text","text":"a"},"#,
+            r#"{"type":"text","text":"a"}]}]}"#,
         ),
         chat(
             "parts of other names",
-            filled(&user, r#"{"type":"input_text","text":"a"},"#, r#"{"type":"x","text":"a"}]}]}"#),
+            &user,
+            r#"{"type":"input_text","text":"a"},"#,
+            r#"{"type":"x","text":"a"}]}]}"#,
         ),
-        chat(
-            "addresses",
-            filled(&user, r#"{"image_url":"http://a.b/"},"#, r#"{"image_url":"http://a.b/"}]}]}"#),
-        ),
+        chat("addresses", &user, r#"{"image_url":"http://a.b/"},"#, r#"{"image_url":"http://a.b/"}]}]}"#),
         chat(
             "addresses that are spelled otherwise",
-            filled(&user, r#"{"image_url":"http://a.b"},"#, r#"{"image_url":"http://a.b"}]}]}"#),
+            &user,
+            r#"{"image_url":"http://a.b"},"#,
+            r#"{"image_url":"http://a.b"}]}]}"#,
         ),
-        chat("empty parts", filled(&user, "{},", "{}]}]}")),
+        chat("empty parts", &user, "{},", "{}]}]}"),
         chat(
             "messages of parts",
-            filled(&format!(r#"{stream}"messages":["#), &message, r#"{"role":"user","content":"x"}]}"#),
+            &format!(r#"{stream}"messages":["#),
+            &message,
+            r#"{"role":"user","content":"x"}]}"#,
         ),
         chat(
             "members of messages",
-            filled(&format!(r#"{stream}"messages":["#), &members, r#"{"role":"user","content":"x"}]}"#),
+            &format!(r#"{stream}"messages":["#),
+            &members,
+            r#"{"role":"user","content":"x"}]}"#,
         ),
         chat(
             "calls",
-            filled(
-                &format!(r#"{stream}"messages":[{{"role":"assistant","tool_calls":["#),
-                r#"{"function":{"arguments":""}},"#,
-                r#"{"function":{"arguments":""}}]},{"role":"user","content":"x"}]}"#,
-            ),
+            &format!(r#"{stream}"messages":[{{"role":"assistant","tool_calls":["#),
+            r#"{"function":{"arguments":""}},"#,
+            r#"{"function":{"arguments":""}}]},{"role":"user","content":"x"}]}"#,
         ),
-        chat("long tools", filled(&format!("{said}\"tools\":["), &tool, r#"{"type":"function"}]}"#)),
-        chat("wide tools", filled(&format!("{said}\"tools\":["), &wide, r#"{"type":"function"}]}"#)),
-        chat("functions", filled(&format!("{said}\"functions\":["), r#"{"name":"f"},"#, r#"{"name":"f"}]}"#)),
-        chat("a long key", filled(&format!("{said}\""), "k", r#"":1}"#)),
+        chat("long tools", &format!("{said}\"tools\":["), &tool, r#"{"type":"function"}]}"#),
+        chat("wide tools", &format!("{said}\"tools\":["), &wide, r#"{"type":"function"}]}"#),
+        chat("functions", &format!("{said}\"functions\":["), r#"{"name":"f"},"#, r#"{"name":"f"}]}"#),
+        chat("a long key", &format!("{said}\""), "k", r#"":1}"#),
         chat(
             "nests",
-            filled(
-                &format!("{said}\"x\":["),
-                &format!("{}{},", "[".repeat(120), "]".repeat(120)),
-                end_of_list,
-            ),
+            &format!("{said}\"x\":["),
+            &format!("{}{},", "[".repeat(120), "]".repeat(120)),
+            end_of_list,
         ),
-        chat(
-            "members of a schema",
-            filled(&format!(r#"{said}"response_format":{{"#), r#""a":0,"#, r#""b":1}}"#),
-        ),
-        chat("an effort", filled(&format!(r#"{said}"reasoning":{{"effort":""#), "high", "\"}}")),
+        chat("members of a schema", &format!(r#"{said}"response_format":{{"#), r#""a":0,"#, r#""b":1}}"#),
+        chat("an effort", &format!(r#"{said}"reasoning":{{"effort":""#), "high", "\"}}"),
         ("/v1/completions", "tokens", filled(&format!(r#"{stream}"prompt":["#), "1,", "1]}")),
         ("/v1/completions", "prompts", filled(&format!(r#"{stream}"prompt":["#), r#""","#, r#"""]}"#)),
     ]
@@ -156,10 +149,9 @@ fn small_things() -> Vec<(&'static str, &'static str, String)> {
 /// growth of memory at its peak.
 async fn grown_by(engine: &str, route: &str, body: String) -> (Option<u16>, u64) {
     let setup = Setup::new().config(&format!("[limits]\nmax_answer_bytes = {ANSWER}"));
-    let answering = Engine::script(Script::answer("a", 2)).await;
-    let world = World::start_as(answering, engine, setup.allow_errors()).await;
+    let world = World::start_as(Engine::script(Script::answer("a", 2)), engine, setup.allow_errors()).await;
     // A first request, so that memory allocated once is not counted.
-    world.ask(&Request::stream("")).await;
+    world.stream("").await;
     let before = peak(&world, true);
     // Without optimisation and beside other tests, reading such a body takes many seconds.
     let mut client = Client::connect(world.proxy()).await.with_patience(8 * PATIENCE);
@@ -205,23 +197,22 @@ async fn a_request_of_small_things_takes_its_body_twice() {
 
 #[tokio::test]
 async fn fault_c46_a_message_has_an_end_of_its_parts() {
-    let world = World::start(Engine::script(Script::answer("a", 2)).await, Setup::new()).await;
+    let world = World::start(Script::answer("a", 2), Setup::new()).await;
     for (count, is_refused) in [(1 << 16, false), ((1 << 16) + 1, true), (300_000, true)] {
         let parts = vec![r#"{"type":"text","text":"a"}"#; count].join(",");
         let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":[{parts}]}}]}}"#);
-        let answer = world.ask(&Request::chat(body)).await;
+        let answer = world.chat(body).await;
         assert_eq!(answer.head.status, if is_refused { 400 } else { 200 }, "{count}: {}", answer.text());
         if is_refused {
             assert_eq!(answer.fault().param.as_deref(), Some("messages[0].content"));
         }
     }
-    assert_eq!(world.engine.attempt_count(), 1);
-    world.end().await;
+    world.end_after(1).await;
 }
 
 #[tokio::test]
 async fn no_answer_takes_more_than_is_allowed() {
-    let flood = Script::new().head_sse().role().then(Step::Flood { events: 4_000, size: 16 << 10 });
+    let flood = Script::stream().then(Step::Flood { events: 4_000, size: 16 << 10 });
     let endless = Script::new()
         .head_sse()
         .raw(format!("{:x}\r\ndata: ", 1 << 30))
@@ -242,9 +233,9 @@ async fn no_answer_takes_more_than_is_allowed() {
         let setup = Setup::new().config(&format!("[limits]\nmax_answer_bytes = {ANSWER}"));
         let engine = Engine::in_turn(vec![Script::answer("a", 1), script]).await;
         let world = World::start(engine, setup.allow_errors()).await;
-        world.ask(&Request::stream("")).await;
+        world.stream("").await;
         let before = peak(&world, true);
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         let grown = peak(&world, false).saturating_sub(before);
         println!("{}: {}, {grown} bytes", request.path(), answer.head.status);
         assert!(grown <= times * ANSWER + MIB + MARGIN, "{grown}");
@@ -265,8 +256,8 @@ async fn leave_behind_half_a_body(to: SocketAddr, size: usize, all: Arc<Barrier>
 #[tokio::test]
 async fn floods_of_half_bodies_leave_no_memory_behind() {
     const LEFT: u64 = 24 << 20;
-    let world = World::start(Engine::script(Script::answer("a", 2)).await, Setup::new().allow_errors()).await;
-    world.ask(&Request::stream("")).await;
+    let world = World::start(Script::answer("a", 2), Setup::new().allow_errors()).await;
+    world.stream("").await;
     let before = world.samewire.allocated();
     for (size, clients) in
         [(60_000, 150), (300_000, 150), (1_000_000, 150), (4_000_000, 60), (200_000, 150), (2_000_000, 60)]
@@ -281,7 +272,8 @@ async fn floods_of_half_bodies_leave_no_memory_behind() {
         }
     }
     let (after, start) = (world.samewire.allocated(), Instant::now());
-    until("the memory is given back", 2 * PATIENCE, || world.samewire.allocated() < before + LEFT).await;
+    until_within("the memory is given back", 2 * PATIENCE, || world.samewire.allocated() < before + LEFT)
+        .await;
     println!(
         "{before} bytes before, {after} after, {} {:?} later",
         world.samewire.allocated(),

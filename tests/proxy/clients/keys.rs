@@ -2,11 +2,8 @@
 
 use crate::responses::over_chat::{TOOLS, ask, engine, object, prompt};
 use crate::responses::socket::prompted;
-use crate::sim::{
-    Answer, Client, Engine, Gate, KEY, LINES_OF_ONE_REQUEST, PATIENCE, PROMPT, Request, Script, Setup,
-    Socket, World, until, write_secret,
-};
-use serde_json::{Value, json};
+use crate::sim::LINES_OF_ONE_REQUEST;
+use crate::sim::prelude::*;
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
@@ -62,7 +59,7 @@ fn refused(answer: &Answer, body: &str, what: &str) {
 
 #[tokio::test]
 async fn fault_c29_without_a_key_there_is_nothing() {
-    let world = World::start(engine().await, keys()).await;
+    let world = World::start(engine(), keys()).await;
     let long = "k".repeat(8 << 10);
     let almost = &KEY[..KEY.len() - 1];
     let longer = format!("{KEY}x");
@@ -93,28 +90,28 @@ async fn fault_c29_without_a_key_there_is_nothing() {
         for line in lines {
             request = request.header("authorization", line);
         }
-        refused(&world.ask(&request).await, body, &format!("{lines:?}"));
+        refused(&world.request(&request).await, body, &format!("{lines:?}"));
     }
     for header in ["api-key", "x-api-key", "openai-api-key", "cookie"] {
         let request = Request::stream("").without("authorization").header(header, KEY);
-        refused(&world.ask(&request).await, MISSING, header);
+        refused(&world.request(&request).await, MISSING, header);
     }
     for target in ["/v1/chat/completions?api_key=", "/v1/chat/completions?api-key=", "/v1/models?key="] {
         let request = Request::get(&format!("{target}{KEY}")).without("authorization");
-        refused(&world.ask(&request).await, MISSING, target);
+        refused(&world.request(&request).await, MISSING, target);
     }
     assert_eq!(world.engine.attempt_count(), 0);
     let spelled =
         Request::stream("").without("authorization").header("Authorization", "bearer   sk-CANARY-77aa");
     let spelled = spelled.body(prompt("text", "").sent_body()).target("/v1/responses");
-    assert_eq!(world.ask(&spelled).await.head.status, 200);
+    assert_eq!(world.request(&spelled).await.head.status, 200);
     world.end().await;
 }
 
 /// Every path requires a key, even one that does not exist: without a key, routes cannot be enumerated.
 #[tokio::test]
 async fn fault_c28_paths_are_told_to_those_with_a_key() {
-    let world = World::start(engine().await, keys()).await;
+    let world = World::start(engine(), keys()).await;
     let dated = "?api-version=2024-10-21";
     let routes = [
         ("POST", "/v1/chat/completions".to_owned()),
@@ -154,24 +151,23 @@ async fn fault_c28_paths_are_told_to_those_with_a_key() {
                 Some(key) => with(&request, key),
                 None => request,
             };
-            refused(&world.ask(&request).await, body, &format!("{method} {target}"));
+            refused(&world.request(&request).await, body, &format!("{method} {target}"));
         }
     }
     assert_eq!(world.engine.attempt_count(), 0);
-    assert_eq!(world.ask(&Request::get("/v1/nothing")).await.fault().code.as_deref(), Some("unknown_url"));
-    assert_eq!(world.ask(&Request::new("PUT", "/v1/models")).await.head.status, 405);
+    assert_eq!(world.get("/v1/nothing").await.fault().code.as_deref(), Some("unknown_url"));
+    assert_eq!(world.request(&Request::new("PUT", "/v1/models")).await.head.status, 405);
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_c29_nothing_is_read_before_the_key_is_known() {
-    let world = World::start(engine().await, keys()).await;
+    let world = World::start(engine(), keys()).await;
     for target in ["/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/conversations"] {
         for more in [("content-length", "1073741824"), ("transfer-encoding", "chunked")] {
             let request = Request::post(target, "").without("content-length").header(more.0, more.1);
             let request = with(&request, "sk-CANARY-guess").header("expect", "100-continue");
-            let mut client = Client::connect(world.proxy()).await;
-            client.send(&request.head_bytes()).await;
+            let mut client = Client::sending(world.proxy(), &request.head_bytes()).await;
             // It does not wait for the body, which never comes.
             let answer = client.answer().await;
             refused(&answer, WRONG, target);
@@ -183,7 +179,7 @@ async fn fault_c29_nothing_is_read_before_the_key_is_known() {
 
 #[tokio::test]
 async fn azures_header_opens_azures_routes_alone() {
-    let world = World::start(engine().await, keys()).await;
+    let world = World::start(engine(), keys()).await;
     let body =
         format!(r#"{{"model":"text","stream":true,"messages":[{{"role":"user","content":"{PROMPT}"}}]}}"#);
     let dated = "/openai/deployments/text/chat/completions?api-version=2024-10-21";
@@ -193,21 +189,21 @@ async fn azures_header_opens_azures_routes_alone() {
         let bare = Request::post(target, body.as_str()).without("authorization");
         let by_header = bare.clone().header("api-key", KEY);
         match azure {
-            true => assert_eq!(world.ask(&by_header).await.head.status, 200, "{target}"),
-            false => refused(&world.ask(&by_header).await, MISSING, target),
+            true => assert_eq!(world.request(&by_header).await.head.status, 200, "{target}"),
+            false => refused(&world.request(&by_header).await, MISSING, target),
         }
-        assert_eq!(world.ask(&with(&bare, KEY)).await.head.status, 200, "{target}");
+        assert_eq!(world.request(&with(&bare, KEY)).await.head.status, 200, "{target}");
         // On routes that accept both headers, Azure's own takes precedence.
-        let both = world.ask(&with(&bare, KEY).header("api-key", "sk-CANARY-guess")).await;
+        let both = world.request(&with(&bare, KEY).header("api-key", "sk-CANARY-guess")).await;
         assert_eq!(both.head.status, if azure { 401 } else { 200 }, "{target}");
-        let both = world.ask(&with(&bare, "sk-CANARY-guess").header("api-key", KEY)).await;
+        let both = world.request(&with(&bare, "sk-CANARY-guess").header("api-key", KEY)).await;
         assert_eq!(both.head.status, if azure { 200 } else { 401 }, "{target}");
-        let twice = world.ask(&by_header.clone().header("api-key", KEY)).await;
+        let twice = world.request(&by_header.clone().header("api-key", KEY)).await;
         refused(&twice, if azure { &several } else { MISSING }, target);
     }
-    // With a valid key, the error describes what is wrong with the path.
+    // With a valid key, the error describes the mistake in the path.
     let nowhere = Request::get("/openai/nothing").without("authorization").header("api-key", KEY);
-    assert_eq!(world.ask(&nowhere).await.head.status, 404);
+    assert_eq!(world.request(&nowhere).await.head.status, 404);
     world.end().await;
 }
 
@@ -221,7 +217,7 @@ fn dialects() -> Setup {
 
 #[tokio::test]
 async fn a_key_chooses_the_dialect_and_a_header_beats_it() {
-    let world = World::start(engine().await, dialects()).await;
+    let world = World::start(engine(), dialects()).await;
     let request = prompt("reason", r#","stream":true"#);
     let (open, usual, legacy) = ((true, false), (false, true), (true, true));
     for (key, header, expected) in [
@@ -237,8 +233,7 @@ async fn a_key_chooses_the_dialect_and_a_header_beats_it() {
         if let Some(header) = header {
             request = request.header("x-samewire-dialect", header);
         }
-        let answer = world.ask(&request).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        let answer = world.request(&request).await.with_status(200);
         let has = |event: &str| answer.text().contains(&format!("event: {event}\n"));
         let told = (has("response.reasoning.delta"), has("response.reasoning_text.delta"));
         assert_eq!(told, expected, "{key} {header:?}: {}", answer.text());
@@ -248,28 +243,27 @@ async fn a_key_chooses_the_dialect_and_a_header_beats_it() {
     for (key, kind) in [(KEY, "response.reasoning.delta"), (SECOND, "response.reasoning_text.delta")] {
         let request = with(&Socket::request("/v1/responses"), key);
         let mut socket = Socket::open_with(world.proxy(), &request).await;
-        socket.send(&prompted("reason", "")).await;
-        let events = socket.response().await;
+        let events = socket.exchange(&prompted("reason", "")).await;
         assert!(events.iter().any(|event| event["type"] == kind), "{events:?}");
         let made = prompt("reason", r#","stream":true,"background":true"#);
-        let made = world.ask(&with(&made, key)).await;
+        let made = world.request(&with(&made, key)).await;
         assert!(made.text().contains(&format!("event: {kind}\n")), "{}", made.text());
         let (_, id) = made.text().split_once(r#""id":""#).unwrap();
         let id = id.split('"').next().unwrap();
         let again = with(&Request::get(&format!("/v1/responses/{id}?stream=true")), key);
-        assert_eq!(world.ask(&again).await.text(), made.text());
+        assert_eq!(world.request(&again).await.text(), made.text());
     }
     world.end().await;
 }
 
 #[tokio::test]
 async fn other_options_go_by_the_key_too() {
-    let world = World::start(engine().await, dialects()).await;
+    let world = World::start(engine(), dialects()).await;
     let body = r#"{"model":"reason","messages":[{"role":"user","content":"x"}],"stream":true}"#;
     let plain = body.replace(",\"stream\":true", "");
     for (key, both) in [(KEY, false), (SECOND, true)] {
         for body in [body, &plain] {
-            let answer = world.ask(&with(&Request::chat(body), key)).await;
+            let answer = world.request(&with(&Request::chat(body), key)).await;
             assert!(answer.text().contains(r#""reasoning":"#), "{}", answer.text());
             assert_eq!(answer.text().contains(r#""reasoning_content":"#), both, "{}", answer.text());
         }
@@ -281,16 +275,12 @@ async fn other_options_go_by_the_key_too() {
 #[tokio::test]
 async fn pauses_go_by_the_key_too() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
+    let script = Script::stream().text("a").wait(&gate).stop();
     let keys = entry(KEY, "wire.keepalive_seconds = 1") + &entry(SECOND, "wire.keepalive_seconds = 0");
-    let world = World::start(Engine::script(script).await, Setup::new().config(&keys)).await;
+    let world = World::start(script, Setup::new().config(&keys)).await;
     let mut waiting = Vec::new();
     for key in [SECOND, KEY] {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&with(&Request::stream(""), key).bytes()).await;
-        client.head().await;
-        client.event_with(r#""content":"a""#).await;
-        waiting.push(client);
+        waiting.push(world.begin_until(&with(&Request::stream(""), key), r#""content":"a""#).await);
     }
     let (mut told, mut quiet) = (waiting.pop().unwrap(), waiting.pop().unwrap());
     told.event_with(": keepalive").await;
@@ -303,7 +293,7 @@ async fn pauses_go_by_the_key_too() {
 
 #[tokio::test]
 async fn a_websocket_is_opened_by_a_key() {
-    let world = World::start(engine().await, keys()).await;
+    let world = World::start(engine(), keys()).await;
     let request = Socket::request("/v1/responses").without("authorization");
     let protocol =
         request.clone().header("sec-websocket-protocol", &format!("openai-insecure-api-key.{KEY}"));
@@ -318,13 +308,12 @@ async fn a_websocket_is_opened_by_a_key() {
         refused(&refusal.expect("no WebSocket"), body, "before the upgrade");
     }
     let mut socket = Socket::open_with(world.proxy(), &with(&request, SECOND)).await;
-    socket.send(&prompted("text", "")).await;
-    let events = socket.response().await;
+    let events = socket.exchange(&prompted("text", "")).await;
     // The response is stored for the whole tenant, and for no other.
     let id = events.last().unwrap()["response"]["id"].as_str().unwrap().to_owned();
     let stored = Request::get(&format!("/v1/responses/{id}"));
-    assert_eq!(world.ask(&stored).await.head.status, 200);
-    assert_eq!(world.ask(&with(&stored, OTHER)).await.head.status, 404);
+    assert_eq!(world.request(&stored).await.head.status, 200);
+    assert_eq!(world.request(&with(&stored, OTHER)).await.head.status, 404);
     let azure = request.target("/openai/v1/responses").header("api-key", OTHER);
     let mut other = Socket::open_with(world.proxy(), &azure).await;
     other.send(&prompted("text", &format!(r#","previous_response_id":"{id}""#))).await;
@@ -336,10 +325,7 @@ async fn a_websocket_is_opened_by_a_key() {
 #[tokio::test]
 async fn fault_c31_models_that_are_not_there_for_a_key() {
     let engine = engine().await;
-    engine.set_models(Script::new().json(
-        "200 OK",
-        r#"{"object":"list","data":[{"id":"text","object":"model","created":5,"owned_by":"vllm"},{"id":"org/reason","object":"model","created":5,"owned_by":"vllm"}]}"#,
-    ));
+    engine.set_models(Script::ok(r#"{"object":"list","data":[{"id":"text","object":"model","created":5,"owned_by":"vllm"},{"id":"org/reason","object":"model","created":5,"owned_by":"vllm"}]}"#));
     let config = entry(KEY, "models = [\"text\", \"nowhere\"]") + &entry(OTHER, "");
     let world = World::start(engine, Setup::new().config(&config)).await;
     let ids = |answer: &Answer| {
@@ -349,11 +335,11 @@ async fn fault_c31_models_that_are_not_there_for_a_key() {
         ids.collect::<Vec<_>>()
     };
     let list = Request::get("/v1/models");
-    assert_eq!(ids(&world.ask(&list).await), ["text"]);
-    assert_eq!(ids(&world.ask(&with(&list, OTHER)).await), ["text", "org/reason"]);
-    let hidden = world.ask(&Request::get("/v1/models/org/reason")).await;
-    let absent = world.ask(&Request::get("/v1/models/org/absent")).await;
-    assert_eq!(hidden.failure(), (404, "invalid_request_error".into(), Some("model_not_found".into())));
+    assert_eq!(ids(&world.request(&list).await), ["text"]);
+    assert_eq!(ids(&world.request(&with(&list, OTHER)).await), ["text", "org/reason"]);
+    let hidden = world.get("/v1/models/org/reason").await;
+    let absent = world.get("/v1/models/org/absent").await;
+    assert_eq!(hidden.failure(), "404 invalid_request_error model_not_found");
     assert_eq!(hidden.text().replace("org/reason", "org/absent"), absent.text());
     let before = world.engine.attempt_count();
     let named = |model: &str| {
@@ -375,20 +361,20 @@ async fn fault_c31_models_that_are_not_there_for_a_key() {
         ]
     };
     for (there, absent) in named("org/reason").iter().zip(&named("org/absent")) {
-        let there = world.ask(there).await;
-        assert_eq!(there.failure(), (404, "invalid_request_error".into(), Some("model_not_found".into())));
+        let there = world.request(there).await;
+        assert_eq!(there.failure(), "404 invalid_request_error model_not_found");
         assert_eq!(there.fault().param.as_deref(), Some("model"));
-        assert_eq!(there.text().replace("org/reason", "org/absent"), world.ask(absent).await.text());
+        assert_eq!(there.text().replace("org/reason", "org/absent"), world.request(absent).await.text());
     }
     let mut socket = Socket::open(world.proxy()).await;
     socket.send(&prompted("reason", "")).await;
     assert_eq!(socket.refused().await, (404, "model_not_found".into(), "model".into()));
     let nasty = format!("a\\u0000\\r\\nx-injected: 1{}", "y".repeat(200));
-    let told = world.ask(&prompt(&nasty, "")).await.fault().message;
+    let told = world.request(&prompt(&nasty, "")).await.fault().message;
     assert!(told.len() < 100 && !told.contains(char::is_control), "{told}");
     assert_eq!(world.engine.attempt_count(), before, "nothing of it went upstream");
-    assert_eq!(world.ask(&prompt("text", "")).await.head.status, 200);
-    assert_eq!(world.ask(&with(&prompt("reason", ""), OTHER)).await.head.status, 200);
+    assert_eq!(world.request(&prompt("text", "")).await.head.status, 200);
+    assert_eq!(world.request(&with(&prompt("reason", ""), OTHER)).await.head.status, 200);
     world.end().await;
 }
 
@@ -430,11 +416,11 @@ fn about(response: &str, conversation: &str, item: &str) -> Vec<Request> {
 
 #[tokio::test]
 async fn fault_c32_tenants_never_see_each_others() {
-    let world = World::start(engine().await, keys()).await;
-    let made = object(&world.ask(&prompt("tools", &format!(",{TOOLS}"))).await);
+    let world = World::start(engine(), keys()).await;
+    let made = object(&world.request(&prompt("tools", &format!(",{TOOLS}"))).await);
     let (response, item) = (made["id"].as_str().unwrap(), made["output"][0]["id"].as_str().unwrap());
     let new = Request::post("/v1/conversations", r#"{"items":[{"role":"user","content":"x"}]}"#);
-    let talk = object(&world.ask(&new).await);
+    let talk = object(&world.request(&new).await);
     let conversation = talk["id"].as_str().unwrap();
     let never = ["resp_zzzzzz", "conv_zzzzzz", "msg_zzzzzz"];
     let attempts = world.engine.attempt_count();
@@ -442,7 +428,7 @@ async fn fault_c32_tenants_never_see_each_others() {
     for (theirs, nobodys) in rows {
         let what = format!("{} {}", theirs.path(), String::from_utf8_lossy(theirs.sent_body()));
         let (theirs, nobodys) =
-            (world.ask(&with(&theirs, OTHER)).await, world.ask(&with(&nobodys, OTHER)).await);
+            (world.request(&with(&theirs, OTHER)).await, world.request(&with(&nobodys, OTHER)).await);
         assert!(matches!(theirs.head.status, 400 | 404), "{what}: {}", theirs.text());
         assert_eq!(theirs.head.status, nobodys.head.status, "{what}");
         let told = theirs.text().replace(response, never[0]);
@@ -452,23 +438,24 @@ async fn fault_c32_tenants_never_see_each_others() {
     assert_eq!(world.engine.attempt_count(), attempts);
     // Everything still exists, for both keys of the tenant.
     for key in [KEY, SECOND] {
-        let stored = world.ask(&with(&Request::get(&format!("/v1/responses/{response}")), key)).await;
+        let stored = world.request(&with(&Request::get(&format!("/v1/responses/{response}")), key)).await;
         assert_eq!(object(&stored), made);
-        let stored = world.ask(&with(&Request::get(&format!("/v1/conversations/{conversation}")), key)).await;
+        let stored =
+            world.request(&with(&Request::get(&format!("/v1/conversations/{conversation}")), key)).await;
         assert_eq!(object(&stored), talk);
     }
     let onward = ask(&format!(r#""model":"text","input":"x","conversation":"{conversation}""#));
-    object(&world.ask(&with(&onward, SECOND)).await);
-    let items = object(&world.ask(&Request::get(&format!("/v1/conversations/{conversation}/items"))).await);
+    object(&world.request(&with(&onward, SECOND)).await);
+    let items = object(&world.get(&format!("/v1/conversations/{conversation}/items")).await);
     assert_eq!(items["data"].as_array().unwrap().len(), 3);
     // Reasoning sealed for another tenant is not decrypted.
     let sealed = prompt("reason", r#","store":false,"include":["reasoning.encrypted_content"]"#);
-    let mut reasoning = object(&world.ask(&sealed).await)["output"][0].clone();
+    let mut reasoning = object(&world.request(&sealed).await)["output"][0].clone();
     reasoning["content"] = json!([]);
     let again = json!({"model":"text","store":false,"input":[reasoning,{"role":"user","content":"x"}]});
     let again = Request::post("/v1/responses", again.to_string());
-    assert_eq!(world.ask(&with(&again, SECOND)).await.head.status, 200);
-    let answer = world.ask(&with(&again, OTHER)).await;
+    assert_eq!(world.request(&with(&again, SECOND)).await.head.status, 200);
+    let answer = world.request(&with(&again, OTHER)).await;
     assert_eq!(answer.head.header("x-samewire-dropped"), Some("input[0].encrypted_content"));
     assert_eq!(answer.head.status, 200);
     world.end().await;
@@ -477,10 +464,10 @@ async fn fault_c32_tenants_never_see_each_others() {
 #[tokio::test]
 async fn keys_that_are_all_disabled_leave_nobody() {
     let config = entry(KEY, "disabled = true");
-    let world = World::start(engine().await, Setup::new().config(&config)).await;
-    refused(&world.ask(&prompt("text", "")).await, WRONG, "disabled");
+    let world = World::start(engine(), Setup::new().config(&config)).await;
+    refused(&world.request(&prompt("text", "")).await, WRONG, "disabled");
     let nobody = prompt("text", "").without("authorization");
-    refused(&world.ask(&nobody).await, MISSING, "no key");
+    refused(&world.request(&nobody).await, MISSING, "no key");
     world.end().await;
 }
 
@@ -498,16 +485,15 @@ async fn the_engine_sees_no_key_but_its_own() {
         (own.as_str(), Some(engines.as_str())),
     ] {
         let setup = keys().upstream_keys(&format!("name = \"engine\"\n{lines}"));
-        let world = World::start(engine().await, setup).await;
-        world.ask(&prompt("text", "")).await;
-        world.ask(&prompt("text", r#","stream":true"#)).await;
-        world.ask(&Request::chat(r#"{"model":"text","messages":[{"role":"user","content":"x"}]}"#)).await;
-        world.ask(&Request::get("/v1/models")).await;
+        let world = World::start(engine(), setup).await;
+        world.request(&prompt("text", "")).await;
+        world.request(&prompt("text", r#","stream":true"#)).await;
+        world.chat(r#"{"model":"text","messages":[{"role":"user","content":"x"}]}"#).await;
+        world.get("/v1/models").await;
         let mut socket = Socket::open(world.proxy()).await;
-        socket.send(&prompted("text", "")).await;
-        socket.response().await;
+        socket.exchange(&prompted("text", "")).await;
         let azure = prompt("text", "").target("/openai/v1/responses").without("authorization");
-        assert_eq!(world.ask(&azure.header("api-key", KEY)).await.head.status, 200);
+        assert_eq!(world.request(&azure.header("api-key", KEY)).await.head.status, 200);
         let attempts = world.engine.attempts();
         assert!(attempts.len() >= 5, "{}", attempts.len());
         for attempt in attempts {
@@ -531,11 +517,11 @@ async fn an_engine_that_wants_a_key_is_not_the_clients_fault() {
     {
         let script = Script::new().json("401 Unauthorized", r#"{"error":"Unauthorized"}"#);
         let setup = keys().upstream_keys(lines).allow_errors();
-        let world = World::start(Engine::script(script).await, setup).await;
+        let world = World::start(script, setup).await;
         for request in
             [Request::stream(""), Request::plain(""), prompt("m", ""), prompt("m", r#","stream":true"#)]
         {
-            let answer = world.ask(&request).await;
+            let answer = world.request(&request).await;
             assert_eq!((answer.head.status, answer.fault().code.as_deref()), (status, Some(code)), "{lines}");
         }
         world.end().await;
@@ -544,15 +530,14 @@ async fn an_engine_that_wants_a_key_is_not_the_clients_fault() {
 
 #[tokio::test]
 async fn lines_name_tenants_and_keys_as_operators_do() {
-    let world = World::start(engine().await, keys()).await;
+    let world = World::start(engine(), keys()).await;
     for key in [KEY, SECOND, OTHER, OFF] {
-        world.ask(&with(&prompt("text", ""), key)).await;
-        until("its line", PATIENCE, || !world.samewire.request_lines().is_empty()).await;
+        world.request(&with(&prompt("text", ""), key)).await;
+        until("its line", || !world.samewire.request_lines().is_empty()).await;
     }
     let mut socket = Socket::open(world.proxy()).await;
-    socket.send(&prompted("text", "")).await;
-    socket.response().await;
-    until("six lines", PATIENCE, || world.samewire.request_lines().len() == 6).await;
+    socket.exchange(&prompted("text", "")).await;
+    until("six lines", || world.samewire.request_lines().len() == 6).await;
     let logs = world.samewire.logs();
     let lines: Vec<Value> = logs
         .iter()
@@ -610,11 +595,11 @@ async fn a_key_that_key_new_made_is_accepted() {
     assert_eq!(both.status.code(), Some(2));
     assert!(String::from_utf8(both.stderr).unwrap().starts_with("--insecure-no-auth: there are keys"));
     std::fs::remove_file(&config).unwrap();
-    let world = World::start(engine().await, Setup::new().config(&lines.concat())).await;
+    let world = World::start(engine(), Setup::new().config(&lines.concat())).await;
     for key in &keys {
-        assert_eq!(world.ask(&with(&prompt("text", ""), key)).await.head.status, 200);
+        assert_eq!(world.request(&with(&prompt("text", ""), key)).await.head.status, 200);
     }
-    refused(&world.ask(&prompt("text", "")).await, WRONG, "another key");
+    refused(&world.request(&prompt("text", "")).await, WRONG, "another key");
     world.end().await;
 }
 
@@ -631,6 +616,12 @@ fn the_lines_of_a_key_are_appended_or_the_key_is_not_told() {
         written,
         format!("threads = 1\n\n[[auth.key]]\nhash = \"{}\"\nname = \"a\"\n", hash(key.trim_end()))
     );
+    // A killed command with the same process id, as in a container, has left its file.
+    let again = r#"touch "$(dirname "$1")/.$(basename "$1").$$" && exec "$0" key new --name b --append "$1""#;
+    let again =
+        Command::new("sh").args(["-c", again, env!("CARGO_BIN_EXE_samewire"), file]).output().unwrap();
+    assert_eq!(again.status.code(), Some(0), "{}", String::from_utf8_lossy(&again.stderr));
+    let written = std::fs::read_to_string(&path).unwrap();
     let wrong = samewire(&["key", "new", "--name", "my laptop", "--append", file]);
     assert_eq!(wrong.status.code(), Some(2));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), written, "nothing else gets into the file");

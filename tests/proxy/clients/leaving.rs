@@ -1,34 +1,8 @@
 //! Clients that leave, and clients that stop reading: for the former the engine must stop, for the latter it must
 //! wait.
 
-use crate::sim::{
-    Client, CloseKind, Ended, Engine, Gate, PATIENCE, Request, SOON, Script, Setup, Step, World, until,
-};
-use std::time::{Duration, Instant};
-
-/// Progress of the engine when the client leaves.
-const MOMENTS: [&str; 6] = ["before-head", "prefill", "after-role", "between-tokens", "writing", "half-body"];
-
-fn script_for(moment: &str) -> Script {
-    let stream = Script::new().head_sse();
-    match moment {
-        "before-head" => Script::new().hang(),
-        "prefill" => stream.hang(),
-        "after-role" => stream.role().hang(),
-        "between-tokens" => stream.role().tok("a", 2, Duration::ZERO).hang(),
-        "writing" => stream.role().then(Step::Flood { events: 10_000, size: 4096 }).hang(),
-        "half-body" => Script::new()
-            .raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n{\"id\":\"chatcmpl-1\",")
-            .hang(),
-        other => panic!("no moment {other}"),
-    }
-}
-
-async fn world() -> World {
-    let moment = |text: &str| MOMENTS.into_iter().find(|moment| text.contains(moment)).expect("a moment");
-    World::start(Engine::answering(move |attempt| script_for(moment(attempt.text()))).await, Setup::new())
-        .await
-}
+use crate::sim::MOMENTS;
+use crate::sim::prelude::*;
 
 /// Sends a request, waits for the moment and leaves. Returns the time until the engine saw the close.
 async fn leave_at(
@@ -41,19 +15,17 @@ async fn leave_at(
     let n = world.engine.attempt_count();
     let user = format!(r#","user":"{moment}""#);
     let request = if streaming { Request::stream(&user) } else { Request::plain(&user) };
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&request.bytes()).await;
+    let mut client = world.send(&request).await;
     client.send(&b"X".repeat(surplus)).await;
-    until("the request reaches the engine", PATIENCE, || world.engine.attempt_count() > n).await;
+    until("the request reaches the engine", || world.engine.attempt_count() > n).await;
     if moment != "before-head" {
-        until("the engine has answered", PATIENCE, || world.engine.written(n) > 0).await;
+        until("the engine has answered", || world.engine.written(n) > 0).await;
     }
     if streaming && matches!(moment, "between-tokens" | "writing") {
-        client.head().await;
-        client.event_with("content").await;
+        client.event_with_head("content").await;
     }
     let left = client.leave(manner);
-    until("the engine sees the close", PATIENCE, || world.engine.closed(n).is_some()).await;
+    until("the engine sees the close", || world.engine.closed(n).is_some()).await;
     let (seen, _) = world.engine.closed(n).expect("just seen");
     assert_eq!(world.engine.attempt_count(), n + 1, "not tried again for a client that has left");
     seen.saturating_duration_since(left)
@@ -61,7 +33,7 @@ async fn leave_at(
 
 /// Leaves `rounds` times at each of the moments, in both manners, and checks the times.
 async fn check(rows: &[(&str, bool)], rounds: usize, surplus: usize, name: &str) {
-    let world = world().await;
+    let world = World::start(Engine::by_moment(), Setup::new()).await;
     let mut times = Vec::new();
     for _ in 0..rounds {
         for &(moment, streaming) in rows {
@@ -80,7 +52,7 @@ async fn check(rows: &[(&str, bool)], rounds: usize, surplus: usize, name: &str)
         times.len()
     );
     let lines = || world.samewire.request_lines();
-    until("a line for each request", PATIENCE, || lines().len() >= times.len()).await;
+    until("a line for each request", || lines().len() >= times.len()).await;
     for line in lines() {
         assert!(line.contains(r#""end":"client_closed""#), "{line}");
     }
@@ -106,30 +78,28 @@ async fn fault_c25_disconnect_in_the_stream_closes_the_engine() {
 #[tokio::test]
 async fn fault_c26_disconnect_behind_a_surplus_byte_closes_the_engine() {
     let rows = [("before-head", true), ("before-head", false), ("prefill", true), ("between-tokens", true)];
-    check(&rows, 2, 1, "left behind a surplus byte").await;
+    check(&rows, 2, 1, "left after a surplus byte").await;
 }
 
-/// More surplus bytes than are ever read ahead, so that the close of the connection stays behind unread bytes.
+/// More surplus bytes than are ever read ahead, so that the close of the connection stays after unread bytes.
 #[tokio::test]
 async fn fault_c26_disconnect_behind_many_surplus_bytes_closes_the_engine() {
     let rows = [("before-head", true), ("before-head", false), ("prefill", true), ("between-tokens", true)];
     for surplus in [9_000, 20_000, 100_000] {
-        check(&rows, 1, surplus, "left behind surplus bytes").await;
+        check(&rows, 1, surplus, "left after surplus bytes").await;
     }
 }
 
 #[tokio::test]
 async fn fault_c24_disconnect_while_connecting() {
-    let (url, _held) = crate::engines::waiting::unanswered_address();
-    let world =
-        World::start(Engine::script(Script::new()).await, Setup::new().upstream(&url).allow_errors()).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
+    let (url, _held) = crate::sim::unanswered_address();
+    let world = World::start(Script::new(), Setup::new().upstream(&url).allow_errors()).await;
+    let client = world.send(&Request::stream("")).await;
     let is_busy = |line: &str| line.starts_with("samewire_requests_in_flight") && !line.ends_with(" 0");
     let in_flight = |metrics: &str| metrics.lines().any(is_busy);
     world.samewire.metrics_when("the request is in flight", in_flight).await;
     let left = client.leave(CloseKind::Fin);
-    until("the request is given up", PATIENCE, || {
+    until("the request is given up", || {
         world.samewire.request_lines().iter().any(|line| line.contains(r#""end":"client_closed""#))
     })
     .await;
@@ -148,33 +118,27 @@ async fn cancels(world: &World) -> usize {
 #[tokio::test]
 async fn fault_c24_c25_disconnects_are_no_failures_of_the_engine() {
     const EACH: usize = 15;
-    let mut engines = Vec::new();
-    for _ in 0..2 {
-        let engine = Engine::answering(|attempt| {
-            let moment = MOMENTS.into_iter().find(|moment| attempt.text().contains(moment));
-            moment.map_or_else(|| Script::answer("a", 2), script_for)
-        });
-        engines.push(engine.await);
-    }
-    let world = World::fleet(engines, Setup::new(), &[]).await;
-    world.wait_until_up().await;
+    let engines = Engine::several(2, |attempt| {
+        let moment = MOMENTS.into_iter().find(|moment| attempt.text().contains(moment));
+        moment.map_or_else(|| Script::answer("a", 2), Script::up_to)
+    });
+    let world = World::fleet_up(engines.await, Setup::new(), &[]).await;
     let idle = || world.engines().all(|engine| engine.active_generations() == 0);
     let mut left = 0;
     for (moment, manner) in [("prefill", CloseKind::Fin), ("between-tokens", CloseKind::Rst)] {
         for _ in 0..EACH {
-            let mut client = Client::connect(world.proxy()).await;
-            client.send(&Request::stream(&format!(r#","user":"{moment}""#)).bytes()).await;
-            until("it is asked", PATIENCE, || world.attempt_counts().iter().sum::<usize>() > left).await;
+            let mut client = world.send(&Request::stream(&format!(r#","user":"{moment}""#))).await;
+            until("it has the request", || world.attempt_counts().iter().sum::<usize>() > left).await;
             if moment == "between-tokens" {
                 client.event_with_head("content").await;
             }
             client.leave(manner);
-            until("the engine is let go of", PATIENCE, idle).await;
+            until("the answer is cancelled", idle).await;
             left += 1;
         }
     }
     let lines = || world.samewire.request_lines();
-    until("a line for each request", PATIENCE, || lines().len() >= left).await;
+    until("a line for each request", || lines().len() >= left).await;
     let lines = lines();
     for line in &lines {
         assert!(line.contains(r#""end":"client_closed""#) && line.contains(r#""level":"INFO""#), "{line}");
@@ -185,7 +149,7 @@ async fn fault_c24_c25_disconnects_are_no_failures_of_the_engine() {
     let before = world.attempt_counts();
     assert_eq!(before.iter().sum::<usize>(), left, "none is tried again");
     for _ in 0..30 {
-        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+        assert_eq!(world.stream("").await.head.status, 200);
     }
     let shares = world.attempt_counts();
     assert!(shares.iter().zip(&before).all(|(now, then)| now > then), "{before:?} {shares:?}");
@@ -197,11 +161,11 @@ async fn fault_c24_c25_disconnects_are_no_failures_of_the_engine() {
 /// A client that closes the connection after its answer does not count as one that left.
 #[tokio::test]
 async fn close_after_the_answer_is_no_disconnect() {
-    let world = World::start(Engine::script(Script::answer("a", 2)).await, Setup::new()).await;
+    let world = World::start(Script::answer("a", 2), Setup::new()).await;
     for _ in 0..10 {
-        world.ask(&Request::stream("")).await;
+        world.stream("").await;
     }
-    until("ten lines", PATIENCE, || world.samewire.request_lines().len() == 10).await;
+    until("ten lines", || world.samewire.request_lines().len() == 10).await;
     let lines = world.samewire.request_lines();
     assert!(lines.iter().all(|line| line.contains(r#""end":"complete""#)), "{lines:#?}");
     world.end().await;
@@ -214,13 +178,11 @@ const SIZE: usize = 16 * 1024;
 #[tokio::test]
 async fn fault_c09_slow_reader_slows_the_engine_and_loses_nothing() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("ready").wait(&gate);
-    let script = script.then(Step::Flood { events: EVENTS, size: SIZE }).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new()).await;
-    let mut client = Client::connect_narrow(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    client.head().await;
-    client.event_with("ready").await;
+    let script = Script::stream().text("ready").wait(&gate);
+    let script = script.then(Step::Flood { events: EVENTS, size: SIZE }).stop();
+    let world = World::start(script, Setup::new()).await;
+    let mut client = Request::stream("").send_narrow(world.proxy()).await;
+    client.event_with_head("ready").await;
     let before = world.samewire.allocated();
     gate.open();
     client.event_with("\"0:x").await;
@@ -247,16 +209,15 @@ async fn fault_c09_slow_reader_slows_the_engine_and_loses_nothing() {
 
 #[tokio::test]
 async fn fault_c09_stopped_reader_that_leaves_closes_the_engine() {
-    let script = Script::new().head_sse().role().then(Step::Flood { events: EVENTS, size: SIZE }).hang();
-    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    let script = Script::stream().then(Step::Flood { events: EVENTS, size: SIZE }).hang();
+    let world = World::start(script, Setup::new()).await;
     for manner in [CloseKind::Fin, CloseKind::Rst] {
         let n = world.engine.attempt_count();
-        let mut client = Client::connect_narrow(world.proxy()).await;
-        client.send(&Request::stream("").bytes()).await;
+        let mut client = Request::stream("").send_narrow(world.proxy()).await;
         client.head().await;
         settled(|| world.engine.written(n)).await;
         let left = client.leave(manner);
-        until("the engine sees the close", PATIENCE, || world.engine.closed(n).is_some()).await;
+        until("the engine sees the close", || world.engine.closed(n).is_some()).await;
         let (seen, _) = world.engine.closed(n).expect("just seen");
         assert!(seen.saturating_duration_since(left) < SOON, "{manner:?}");
     }

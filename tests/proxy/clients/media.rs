@@ -2,8 +2,7 @@
 
 use crate::responses::over_chat::{ask, engine, events, last, object};
 use crate::responses::socket::create;
-use crate::sim::{Engine, Request, Script, Setup, Socket, World, json_string};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 
 const BAD: &str = "http://169.254.169.254/latest/CANARY";
 const GOOD: &str = "https://example.com/a.png";
@@ -20,15 +19,15 @@ fn content(role: &str, parts: &str) -> Request {
 
 async fn chat_engine() -> Engine {
     Engine::answering(|attempt| match attempt.target.as_str() {
-        "/v1/embeddings" => Script::new().json("200 OK", r#"{"object":"list","model":"m","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"usage":{"prompt_tokens":1,"total_tokens":1}}"#),
-        _ => Script::new().json("200 OK", r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#),
+        "/v1/embeddings" => Script::ok(r#"{"object":"list","model":"m","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"usage":{"prompt_tokens":1,"total_tokens":1}}"#),
+        _ => Script::ok(r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#),
     })
     .await
 }
 
 /// Returns the code and parameter of an error, which must not contain the URL.
 async fn refused(world: &World, request: &Request) -> (String, String) {
-    let answer = world.ask(request).await;
+    let answer = world.request(request).await;
     assert_eq!(answer.head.status, 400, "{}: {}", request.path(), answer.text());
     assert!(!answer.text().contains("CANARY") && !answer.text().contains("169.254"), "{}", answer.text());
     let fault = answer.fault();
@@ -57,7 +56,7 @@ const PARTS: &[(&str, &str)] = &[
 #[tokio::test]
 async fn fault_c34_addresses_in_a_chat() {
     // Engine that accepts content parts of every kind.
-    let world = World::start_as(chat_engine().await, "generic", Setup::new()).await;
+    let world = World::start_as(chat_engine(), "generic", Setup::new()).await;
     for role in ["user", "tool", "assistant", "developer"] {
         for (part, way) in PARTS {
             let bad = part.replace("URL", &json_string(BAD));
@@ -75,7 +74,7 @@ async fn fault_c34_addresses_in_a_chat() {
                 part.replace("URL", &format!("\"{url}\""))
             )
         };
-        let answer = world.ask(&content("user", &parts(ODD))).await;
+        let answer = world.request(&content("user", &parts(ODD))).await;
         assert_eq!(answer.head.status, 200, "{part}: {}", answer.text());
         let sent = content("user", &parts(GOOD));
         assert_eq!(world.engine.attempts()[at].text().as_bytes(), sent.sent_body(), "{part}");
@@ -85,7 +84,7 @@ async fn fault_c34_addresses_in_a_chat() {
 
 #[tokio::test]
 async fn fault_c34_embeddings_and_what_is_no_media() {
-    let world = World::start(chat_engine().await, Setup::new()).await;
+    let world = World::start(chat_engine(), Setup::new()).await;
     let embed = |more: &str| Request::post("/v1/embeddings", format!(r#"{{"model":"m",{more}}}"#));
     for (more, param) in [
         (format!(r#""input":[{{"text":"a","image":"{BAD}"}}]"#), "input[0].image"),
@@ -102,13 +101,13 @@ async fn fault_c34_embeddings_and_what_is_no_media() {
         );
     }
     let body = |url: &str| embed(&format!(r#""input":[{{"text":"{BAD}","image":"{url}"}}] , "zz":1"#));
-    assert_eq!(world.ask(&body(ODD)).await.head.status, 200);
+    assert_eq!(world.request(&body(ODD)).await.head.status, 200);
     assert_eq!(world.engine.only().text().as_bytes(), body(GOOD).sent_body());
     // URLs in texts, calls and schemas are not fetched, so they are not checked.
     let request = Request::chat(format!(
         r#"{{"model":"m","messages":[{{"role":"user","content":"{BAD}"}},{{"role":"assistant","content":[{{"type":"text","text":"{BAD}","annotations":[{{"type":"url_citation","url_citation":{{"url":"{BAD}"}}}}]}}],"tool_calls":[{{"id":"c1","type":"function","function":{{"name":"f","arguments":"{{\"image_url\":\"{BAD}\"}}"}}}}]}},{{"role":"tool","tool_call_id":"c1","content":"{BAD}"}}],"tools":[{{"type":"function","function":{{"name":"f","parameters":{{"image_url":"{BAD}"}}}}}}]}}"#
     ));
-    assert_eq!(world.ask(&request).await.head.status, 200);
+    assert_eq!(world.request(&request).await.head.status, 200);
     assert_eq!(world.engine.attempts()[1].text().as_bytes(), request.sent_body());
     world.end().await;
 }
@@ -145,9 +144,9 @@ async fn fault_c34_only_data_and_only_these_hosts() {
     ];
     for (value, good, bad) in table {
         let setup = Setup::new().config(&format!("[requests]\nmedia_urls = {value}\n"));
-        let world = World::start(chat_engine().await, setup).await;
+        let world = World::start(chat_engine(), setup).await;
         for url in good {
-            assert_eq!(world.ask(&image(url)).await.head.status, 200, "{value} {url}");
+            assert_eq!(world.request(&image(url)).await.head.status, 200, "{value} {url}");
         }
         for (url, code) in bad {
             assert_eq!(
@@ -187,7 +186,7 @@ const CALL: &str = r#"{"type":"function_call","call_id":"c1","name":"f","argumen
 #[tokio::test]
 async fn fault_c34_addresses_in_responses() {
     // Engine that accepts content parts of every kind.
-    let world = World::start_as(engine().await, "generic", Setup::new()).await;
+    let world = World::start_as(engine(), "generic", Setup::new()).await;
     let input = |item: &str| format!(r#""model":"text","input":[{CALL},{item}]"#);
     let mut socket = Socket::open(world.proxy()).await;
     for (item, way) in ITEMS {
@@ -207,12 +206,10 @@ async fn fault_c34_addresses_in_responses() {
     }
     assert_eq!(world.engine.attempt_count(), 0);
     for (at, (item, _)) in ITEMS.iter().enumerate() {
-        let request = ask(&(input(&item.replace("URL", ODD)) + r#","store":false"#));
-        object(&world.ask(&request).await);
+        object(&world.request(&ask(&(input(&item.replace("URL", ODD)) + r#","store":false"#))).await);
         let sent = world.engine.attempts()[2 * at].text().to_owned();
         assert!(sent.contains(&format!("\"{GOOD}\"")) && !sent.contains("EXAMPLE"), "{sent}");
-        socket.send(&create(&input(&item.replace("URL", ODD)))).await;
-        socket.response().await;
+        socket.exchange(&create(&input(&item.replace("URL", ODD)))).await;
         let again = world.engine.attempts()[2 * at + 1].text().to_owned();
         assert!(again.contains(&format!("\"{GOOD}\"")) && !again.contains("EXAMPLE"), "{again}");
     }
@@ -221,9 +218,9 @@ async fn fault_c34_addresses_in_responses() {
 
 #[tokio::test]
 async fn fault_c34_outputs_that_are_handed_in() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let tools = crate::responses::over_chat::TOOLS;
-    let first = object(&world.ask(&ask(&format!(r#""model":"tools","input":"a",{tools}"#))).await);
+    let first = object(&world.request(&ask(&format!(r#""model":"tools","input":"a",{tools}"#))).await);
     let target = format!("/v1/responses/{}/tool_outputs", first["id"].as_str().unwrap());
     let output = |url: &str| format!(r#""output":[{{"type":"input_image","image_url":"{url}"}}]"#);
     for (body, param) in [
@@ -243,8 +240,8 @@ async fn fault_c34_outputs_that_are_handed_in() {
         r#"{{"tool_outputs":[{{"tool_call_id":"call_1",{}}},{{"tool_call_id":"call_2","output":"a"}},{{"tool_call_id":"call_3","output":"b"}}],"stream":true}}"#,
         output(ODD)
     );
-    last(&events(&world.ask(&Request::post(&target, all)).await));
-    let sent: Value = serde_json::from_str(world.engine.attempts()[1].text()).unwrap();
+    last(&events(&world.post(&target, all).await));
+    let sent = world.engine.attempts()[1].json();
     let tool =
         sent["messages"].as_array().unwrap().iter().find(|message| message["tool_call_id"] == "call_1");
     assert_eq!(
@@ -261,11 +258,10 @@ async fn fault_c34_earlier_items() {
     std::fs::create_dir_all(&folder).unwrap();
     let store = format!("sqlite:{}", folder.join("store").display());
     let setup = || Setup::new().args(&["--store", &store]);
-    let world = World::start(engine().await, setup()).await;
+    let world = World::start(engine(), setup()).await;
     let item = r#"{"role":"user","content":[{"type":"input_image","image_url":"URL"}]}"#.replace("URL", ODD);
-    let first = object(&world.ask(&ask(&format!(r#""model":"text","input":[{item}]"#))).await);
-    let kept =
-        object(&world.ask(&Request::post("/v1/conversations", format!(r#"{{"items":[{item}]}}"#))).await);
+    let first = object(&world.request(&ask(&format!(r#""model":"text","input":[{item}]"#))).await);
+    let kept = object(&world.post("/v1/conversations", format!(r#"{{"items":[{item}]}}"#)).await);
     let (first, kept) = (first["id"].as_str().unwrap(), kept["id"].as_str().unwrap());
     let onward = [
         (
@@ -275,21 +271,19 @@ async fn fault_c34_earlier_items() {
         (ask(&format!(r#""model":"text","input":"b","conversation":"{kept}""#)), "conversation"),
     ];
     for (at, (request, _)) in onward.iter().enumerate() {
-        object(&world.ask(request).await);
+        object(&world.request(request).await);
         assert!(world.engine.attempts()[at + 1].text().contains(&format!("\"{GOOD}\"")));
     }
     // The client reads the URL as it wrote it.
-    let items = object(&world.ask(&Request::get(&format!("/v1/responses/{first}/input_items"))).await);
+    let items = object(&world.get(&format!("/v1/responses/{first}/input_items")).await);
     assert_eq!(items["data"][0]["content"][0]["image_url"], "HTTPS://EXAMPLE.com:443/x/../a.png");
     world.end().await;
     let strict = setup().config("[requests]\nmedia_urls = \"data\"\n");
-    let world = World::start(engine().await, strict).await;
+    let world = World::start(engine(), strict).await;
     for (request, param) in &onward {
-        let expected = ("remote_media_disabled".to_owned(), (*param).to_owned());
-        assert_eq!(refused(&world, request).await, expected);
+        assert_eq!(refused(&world, request).await, ("remote_media_disabled".to_owned(), (*param).to_owned()));
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -297,8 +291,10 @@ async fn fault_c34_earlier_items() {
 #[tokio::test]
 async fn fault_c34_items_of_hosted_tools() {
     let setup = Setup::new().upstream_keys("responses = \"native\"");
-    let script = Script::new().json("200 OK", r#"{"id":"resp_1","object":"response","created_at":1,"status":"completed","model":"m","output":[],"usage":null}"#);
-    let world = World::start_as(Engine::script(script).await, "generic", setup).await;
+    let script = Script::ok(
+        r#"{"id":"resp_1","object":"response","created_at":1,"status":"completed","model":"m","output":[],"usage":null}"#,
+    );
+    let world = World::start_as(script, "generic", setup).await;
     let input = |url: &str| {
         ask(&format!(
             r#""model":"m","store":false,"input":[{{"role":"user","content":"a"}},{{"type":"computer_call_output","call_id":"c1","output":{{"type":"computer_screenshot","image_url":"{url}"}}}},{{"type":"web_search_call","id":"w","status":"completed","action":{{"type":"open_page","url":"{BAD}"}}}}]"#
@@ -313,13 +309,13 @@ async fn fault_c34_items_of_hosted_tools() {
         let expected = ("forbidden_media_url".to_owned(), format!("{way}.image_url"));
         assert_eq!(refused(&world, &request).await, expected);
     }
-    assert_eq!(world.ask(&input(ODD)).await.head.status, 200);
-    assert_eq!(world.ask(&tool(ODD)).await.head.status, 200);
+    assert_eq!(world.request(&input(ODD)).await.head.status, 200);
+    assert_eq!(world.request(&tool(ODD)).await.head.status, 200);
     let attempts = world.engine.attempts();
-    let sent: Value = serde_json::from_str(attempts[1].text()).unwrap();
+    let sent = attempts[1].json();
     assert_eq!(sent["tools"][0]["input_image_mask"]["image_url"], GOOD);
     assert_eq!(sent["tools"][1]["server_url"], "http://10.0.0.1/");
-    let sent: Value = serde_json::from_str(attempts[0].text()).unwrap();
+    let sent = attempts[0].json();
     assert_eq!(sent["input"][1]["output"]["image_url"], GOOD);
     assert_eq!(sent["input"][2]["action"]["url"], BAD);
     world.end().await;

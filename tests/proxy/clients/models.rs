@@ -1,7 +1,6 @@
 //! Details that `GET /v1/models` gives about each model.
 
-use crate::sim::{Engine, Request, Script, Setup, World};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 
 async fn engine() -> Engine {
     let engine = Engine::script(Script::answer("a", 1)).await;
@@ -10,20 +9,18 @@ async fn engine() -> Engine {
         {"id": "adapter", "object": "model", "created": 1, "owned_by": "vllm", "root": "/lora", "parent": "base", "max_model_len": null},
         {"id": "cpp", "object": "model", "created": 1, "owned_by": "llamacpp", "meta": {"n_ctx_train": 512}},
     ]);
-    engine.set_models(Script::new().json("200 OK", &json!({"object": "list", "data": all}).to_string()));
+    engine.set_models(Script::ok(json!({"object": "list", "data": all})));
     engine
 }
 
 async fn told(world: &World, target: &str) -> Value {
-    let answer = world.ask(&Request::get(target)).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
-    serde_json::from_str(answer.text()).unwrap()
+    world.get(target).await.with_status(200).json()
 }
 
 #[tokio::test]
 async fn what_engines_tell_of_a_model_is_kept() {
     let models = "[[model]]\nname = \"cpp\"\naliases = [\"small\"]\ncontext_length = 256\n";
-    let world = World::start(engine().await, Setup::new().config(models)).await;
+    let world = World::start(engine(), Setup::new().config(models)).await;
     let list = told(&world, "/v1/models").await;
     let expected = json!([
         {"id": "base", "object": "model", "created": 1, "owned_by": "vllm", "root": "/weights", "parent": null, "max_model_len": 2048, "context_length": 2048},
@@ -37,11 +34,10 @@ async fn what_engines_tell_of_a_model_is_kept() {
     world.end().await;
 }
 
-/// The Codex CLI sends its version and reads a list of its own; `tests/agents` has the CLI itself read it.
+/// The Codex CLI sends its version and reads its own list; `tests/agents` has the CLI itself read it.
 #[tokio::test]
 async fn the_catalogue_of_codex_stands_beside_the_list() {
-    let setup = Setup::new().config("[codex]\ninstructions = \"Be brief.\"");
-    let world = World::start(engine().await, setup).await;
+    let world = World::start(engine(), Setup::new().config("[codex]\ninstructions = \"Be brief.\"")).await;
     let plain = told(&world, "/v1/models").await;
     let list = told(&world, "/v1/models?client_version=0.169.0").await;
     assert_eq!(list["data"], plain["data"]);

@@ -2,13 +2,9 @@
 
 use crate::canonical::grammar;
 use crate::clients::leaving::settled;
-use crate::sim::{
-    Client, CloseKind, Ended, Engine, Gate, PATIENCE, Request, Script, Setup, Step, World, until,
-};
+use crate::sim::prelude::*;
 use socket2::{SockFilter, SockRef};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -17,8 +13,7 @@ use tokio::task::JoinSet;
 pub async fn readers(world: &World, count: usize) -> Vec<Client> {
     let mut clients = Vec::new();
     for _ in 0..count {
-        let mut client = Client::connect_narrow(world.proxy()).await;
-        client.send(&Request::stream("").bytes()).await;
+        let mut client = Request::stream("").send_narrow(world.proxy()).await;
         client.event_with_head("ready").await;
         clients.push(client);
     }
@@ -26,7 +21,7 @@ pub async fn readers(world: &World, count: usize) -> Vec<Client> {
 }
 
 /// Connects and sends nothing, or a head byte by byte. Returns how long the connection was kept.
-async fn slow_head(to: std::net::SocketAddr, drips: bool) -> Duration {
+async fn slow_head(to: SocketAddr, drips: bool) -> Duration {
     let mut stream = TcpStream::connect(to).await.expect("samewire accepts");
     let start = Instant::now();
     let head = Request::stream("").head_bytes();
@@ -50,7 +45,7 @@ async fn slow_head(to: std::net::SocketAddr, drips: bool) -> Duration {
 async fn fault_c07_a_thousand_slow_heads_disturb_nobody() {
     const SLOW: usize = 1_000;
     let setup = Setup::new().config("[timeouts]\nclient_head = 2");
-    let world = World::start(Engine::script(Script::answer("a", 5)).await, setup).await;
+    let world = World::start(Script::answer("a", 5), setup).await;
     let proxy = world.proxy();
     let over = Arc::new(AtomicBool::new(false));
     let mut traffic = JoinSet::new();
@@ -59,7 +54,7 @@ async fn fault_c07_a_thousand_slow_heads_disturb_nobody() {
         traffic.spawn(async move {
             let mut served = 0;
             while !over.load(Ordering::Relaxed) {
-                let answer = Request::stream("").ask(proxy).await;
+                let answer = Request::stream("").answer(proxy).await;
                 assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk));
                 assert!(answer.text().ends_with("data: [DONE]\n\n"));
                 served += 1;
@@ -102,10 +97,10 @@ const SIZE: usize = 16 << 10;
 async fn fault_c09_many_stopped_readers_cost_little_and_are_given_up() {
     const READERS: usize = 40;
     let gate = Gate::default();
-    let begun = Script::new().head_sse().role().text("ready").wait(&gate);
-    let script = begun.then(Step::Flood { events: EVENTS, size: SIZE }).finish("stop").done().end();
+    let begun = Script::stream().text("ready").wait(&gate);
+    let script = begun.then(Step::Flood { events: EVENTS, size: SIZE }).stop();
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 3");
-    let world = World::start(Engine::script(script).await, setup).await;
+    let world = World::start(script, setup).await;
     let clients = readers(&world, READERS).await;
     let before = world.samewire.allocated();
     let start = Instant::now();
@@ -120,7 +115,7 @@ async fn fault_c09_many_stopped_readers_cost_little_and_are_given_up() {
     assert!(each <= 128 << 10, "{each} bytes for each of {READERS}");
     assert!(written / (READERS as u64) < 20 << 20, "the engines were held back: {written}");
     let closed = || (0..READERS).all(|n| world.engine.closed(n).is_some());
-    until("the engine is let go by all of them", PATIENCE, closed).await;
+    until("all answers are cancelled", closed).await;
     assert!(start.elapsed() > Duration::from_millis(2_500), "they were given time: {:?}", start.elapsed());
     for mut client in clients {
         while client.piece().await.is_some() {}
@@ -133,12 +128,11 @@ async fn fault_c09_many_stopped_readers_cost_little_and_are_given_up() {
 #[tokio::test]
 async fn fault_c09_a_reader_that_resumes_in_time_gets_every_byte() {
     let flood = Step::Flood { events: EVENTS, size: SIZE };
-    let script = Script::new().head_sse().role().then(flood).finish("stop").done().end();
+    let script = Script::stream().then(flood).stop();
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 15\ninter_token = 1");
-    let world = World::start(Engine::script(script).await, setup).await;
-    let whole = world.ask(&Request::stream("")).await;
-    let mut client = Client::connect_narrow(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
+    let world = World::start(script, setup).await;
+    let whole = world.stream("").await;
+    let mut client = Request::stream("").send_narrow(world.proxy()).await;
     client.head().await;
     let mut body = Vec::new();
     // Twice: the timer restarts when bytes are taken.
@@ -160,10 +154,8 @@ async fn fault_c09_a_reader_that_resumes_in_time_gets_every_byte() {
 #[tokio::test]
 async fn fault_c09_a_reader_that_stops_for_long_is_there_again() {
     let flood = Step::Flood { events: EVENTS, size: SIZE };
-    let script = Script::new().head_sse().role().then(flood).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new()).await;
-    let mut client = Client::connect_narrow(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
+    let world = World::start(Script::stream().then(flood).stop(), Setup::new()).await;
+    let mut client = Request::stream("").send_narrow(world.proxy()).await;
     client.head().await;
     let mut body = client.piece().await.expect("the beginning");
     tokio::time::sleep(Duration::from_secs(50)).await;
@@ -183,11 +175,10 @@ async fn fault_c09_a_reader_that_stops_for_long_is_there_again() {
 #[tokio::test]
 async fn fault_c09_a_reader_that_is_slow_for_long_is_not_given_up() {
     let flood = Step::Flood { events: EVENTS, size: SIZE };
-    let script = Script::new().head_sse().role().then(flood).finish("stop").done().end();
+    let script = Script::stream().then(flood).stop();
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 1.5");
-    let world = World::start(Engine::script(script).await, setup).await;
-    let mut client = Client::connect_narrow(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
+    let world = World::start(script, setup).await;
+    let mut client = Request::stream("").send_narrow(world.proxy()).await;
     client.head().await;
     // 200 KB per second, for three times as long as a stopped reader is given.
     let start = Instant::now();
@@ -195,12 +186,12 @@ async fn fault_c09_a_reader_that_is_slow_for_long_is_not_given_up() {
     while start.elapsed() < Duration::from_millis(4_500) {
         let due = usize::try_from(start.elapsed().as_millis()).expect("short") * 200;
         while taken < due {
-            taken += client.piece().await.unwrap_or_else(|| panic!("cut off behind {taken} bytes")).len();
+            taken += client.piece().await.unwrap_or_else(|| panic!("cut off after {taken} bytes")).len();
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     client.leave(CloseKind::Fin);
-    until("the engine is let go", PATIENCE, || world.engine.closed(0).is_some()).await;
+    until("the answer is cancelled", || world.engine.closed(0).is_some()).await;
     world.end().await;
 }
 
@@ -215,10 +206,10 @@ fn drop_all_packets(stream: &TcpStream) {
 /// kernel's, so the test takes as long as they do.
 #[tokio::test]
 async fn fault_c26_a_client_that_vanishes_is_given_up() {
-    let talking = Script::new().head_sse().role().tok("a", 6_000, Duration::from_millis(20)).hang();
+    let talking = Script::stream().tok("a", 6_000, Duration::from_millis(20)).hang();
     let engine = Engine::answering(move |attempt| match attempt.text() {
         text if text.contains("talking") => talking.clone(),
-        text if text.contains("silent") => Script::new().head_sse().role().text("a").hang(),
+        text if text.contains("silent") => Script::stream().text("a").hang(),
         _ => Script::new().hang(),
     });
     let world = World::start(engine.await, Setup::new()).await;
@@ -232,7 +223,7 @@ async fn fault_c26_a_client_that_vanishes_is_given_up() {
     for (n, request) in rows.iter().enumerate() {
         let mut stream = TcpStream::connect(world.proxy()).await.expect("samewire accepts");
         stream.write_all(&request.bytes()).await.expect("samewire reads");
-        until("the request arrives", PATIENCE, || world.engine.attempt_count() > n).await;
+        until("the request arrives", || world.engine.attempt_count() > n).await;
         if n < 2 {
             let _ = stream.read(&mut [0; 1_000]).await.expect("a head");
         }
@@ -241,7 +232,7 @@ async fn fault_c26_a_client_that_vanishes_is_given_up() {
     }
     let engine = &world.engine;
     let closed = || (0..rows.len()).all(|n| engine.closed(n).is_some());
-    until("the engine is let go", Duration::from_secs(80), closed).await;
+    until_within("the answer is cancelled", Duration::from_secs(80), closed).await;
     for (n, (_stream, left)) in gone.iter().enumerate() {
         let (at, _) = engine.closed(n).expect("just seen");
         let took = at.saturating_duration_since(*left);
@@ -249,11 +240,11 @@ async fn fault_c26_a_client_that_vanishes_is_given_up() {
         assert!(took > Duration::from_secs(10), "the filter must not be what ended it: {took:?}");
         assert!(took < Duration::from_secs(60), "{took:?}");
     }
-    until("a line each", PATIENCE, || world.samewire.request_lines().len() == rows.len()).await;
+    until("a line each", || world.samewire.request_lines().len() == rows.len()).await;
     for line in world.samewire.request_lines() {
         assert!(line.contains(r#""end":"client_closed""#), "{line}");
     }
-    assert_eq!(engine.attempt_count(), rows.len(), "nothing is asked again for somebody who is gone");
+    assert_eq!(engine.attempt_count(), rows.len(), "no request is sent again for a client that has left");
     world.end().await;
 }
 
@@ -262,12 +253,9 @@ async fn fault_c26_a_client_that_vanishes_is_given_up() {
 async fn fault_u47_an_engine_faster_than_its_client() {
     const TOKENS: u64 = 30_000;
     let flood = Step::Flood { events: TOKENS, size: 0 };
-    let script = Script::new().head_sse().role().then(flood).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new()).await;
-    let mut client = Client::connect_narrow(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    client.head().await;
-    client.event_with("\"0:").await;
+    let world = World::start(Script::stream().then(flood).stop(), Setup::new()).await;
+    let mut client = Request::stream("").send_narrow(world.proxy()).await;
+    client.event_with_head("\"0:").await;
     let (before, most) = (world.samewire.allocated(), AtomicUsize::new(0));
     for n in 1..TOKENS {
         let event = client.event().await.expect("another token");

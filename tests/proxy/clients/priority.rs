@@ -1,10 +1,9 @@
 //! Priority of keys at engines: what reaches the engine of the client's own and of the key's.
 
 use super::keys::{OTHER, SECOND, entry, with};
-use crate::sim::{Engine, KEY, PROMPT, Request, Script, Setup, World};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 
-/// Key that may set a priority of its own.
+/// Key that may set its own priority.
 const FREE: &str = "sk-CANARY-free";
 
 const BODY: &str = r#"{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#;
@@ -29,7 +28,7 @@ async fn fault_c49_a_client_does_not_put_itself_before_others() {
     let urgent = entry(KEY, "priority = 7");
     let keys = [urgent, entry(SECOND, ""), entry(FREE, "priority = -3\nmay_set_priority = true")].concat();
     for (engine, sign) in [("vllm", -1), ("sglang", 1), ("llamacpp", 0)] {
-        let world = Engine::script(Script::new().json("200 OK", BODY)).await;
+        let world = Engine::script(Script::ok(BODY)).await;
         let world = World::start_as(world, engine, Setup::new().config(&keys)).await;
         for (key, own, expected) in [
             (KEY, None, json!(7 * sign)),
@@ -41,17 +40,16 @@ async fn fault_c49_a_client_does_not_put_itself_before_others() {
         ] {
             for request in requests(own) {
                 let before = world.engine.attempt_count();
-                let answer = world.ask(&with(&request, key)).await;
+                let answer = world.request(&with(&request, key)).await;
                 assert_eq!(answer.head.status, 200, "{engine}: {}", answer.text());
-                let sent: Value = serde_json::from_str(world.engine.attempts()[before].text()).unwrap();
+                let sent = world.engine.attempts()[before].json();
                 let expected = Some(&expected).filter(|expected| **expected != 0);
                 assert_eq!(sent.get("priority"), expected, "{engine} {own:?} {}", request.path());
             }
         }
-        // What it sends itself is in the engine's own order.
-        let answer = world.ask(&with(&requests(Some(-1000))[0], FREE)).await;
-        assert_eq!(answer.head.status, 200);
-        let sent: Value = serde_json::from_str(world.engine.attempts().last().unwrap().text()).unwrap();
+        // Its own value is in the engine's own order.
+        world.request(&with(&requests(Some(-1000))[0], FREE)).await.with_status(200);
+        let sent = world.engine.attempts().last().unwrap().json();
         assert_eq!(sent["priority"], -1000, "{engine}");
         world.end().await;
     }
@@ -60,10 +58,9 @@ async fn fault_c49_a_client_does_not_put_itself_before_others() {
 /// Without a priority in the configuration the field passes, as any other field of engines.
 #[tokio::test]
 async fn without_a_priority_the_field_of_the_client_passes() {
-    let world = Engine::script(Script::new().json("200 OK", BODY)).await;
+    let world = Engine::script(Script::ok(BODY)).await;
     let world = World::start(world, Setup::new().config(&[entry(KEY, ""), entry(OTHER, "")].concat())).await;
-    let answer = world.ask(&with(&requests(Some(-2))[0], KEY)).await;
-    assert_eq!(answer.head.status, 200);
+    world.request(&with(&requests(Some(-2))[0], KEY)).await.with_status(200);
     assert!(world.engine.only().text().contains(r#""priority":-2"#));
     world.end().await;
 }

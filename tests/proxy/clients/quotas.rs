@@ -7,21 +7,18 @@ use crate::postgres::{connect, database};
 use crate::responses::over_chat::{events, prompt};
 use crate::responses::socket::prompted;
 use crate::responses::stored::Folder;
-use crate::sim::{
-    Answer, Client, Engine, Gate, KEY, PATIENCE, Request, Samewire, Script, Setup, Socket, World, until,
-};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 async fn world(lines: &str, script: Script) -> World {
     let keys = [entry(KEY, lines), entry(OTHER, "")].concat();
-    World::start(Engine::script(script).await, Setup::new().config(&keys)).await
+    World::start(script, Setup::new().config(&keys)).await
 }
 
 /// Returns an answer that cost this many tokens.
 fn costly(prompt: u32, completion: u32) -> Script {
-    Script::new().head_sse().role().text("a").finish("stop").usage(prompt, completion).done().end()
+    Script::stream().text("a").finish("stop").usage(prompt, completion).done().end()
 }
 
 fn limits(answer: &Answer, what: &str) -> Option<(u64, u64, String)> {
@@ -31,7 +28,7 @@ fn limits(answer: &Answer, what: &str) -> Option<(u64, u64, String)> {
 }
 
 fn refused(answer: &Answer, code: &str) -> u64 {
-    assert_eq!(answer.failure(), (429, "rate_limit_error".into(), Some(code.into())));
+    assert_eq!(answer.failure(), format!("429 rate_limit_error {code}"));
     answer.head.header("retry-after").expect("429").parse().expect("a number")
 }
 
@@ -41,71 +38,60 @@ async fn requests_of_a_key_in_a_minute() {
     for (request, left) in
         [(Request::stream(""), 2), (prompt("m", r#","stream":true"#), 1), (Request::stream(""), 0)]
     {
-        let answer = world.ask(&request).await;
-        assert_eq!(answer.head.status, 200);
+        let answer = world.request(&request).await.with_status(200);
         let (limit, remaining, reset) = limits(&answer, "requests").expect("all three headers");
         assert_eq!((limit, remaining), (3, left));
         assert!(reset.ends_with('s'), "{reset}");
         assert_eq!(limits(&answer, "tokens"), None);
     }
-    let answer = world.ask(&Request::stream("")).await;
+    let answer = world.stream("").await;
     let wait = refused(&answer, "rate_limit_exceeded");
     assert!((1..=20).contains(&wait), "{wait}");
     assert_eq!(limits(&answer, "requests").map(|(limit, left, _)| (limit, left)), Some((3, 0)));
     // Requests that reach no engine are not counted, and another key is unaffected.
-    assert_ne!(world.ask(&Request::get("/v1/models")).await.head.status, 429);
+    assert_ne!(world.get("/v1/models").await.head.status, 429);
     for _ in 0..5 {
-        let answer = world.ask(&with(&Request::stream(""), OTHER)).await;
+        let answer = world.request(&with(&Request::stream(""), OTHER)).await;
         assert_eq!((answer.head.status, limits(&answer, "requests")), (200, None));
     }
-    assert_eq!(world.engine.attempt_count(), 8);
-    world.end().await;
+    world.end_after(8).await;
 }
 
 #[tokio::test]
 async fn tokens_of_a_key_in_a_minute() {
     let world = world("tokens_per_minute = 1000", costly(300, 900)).await;
-    let answer = world.ask(&Request::stream("")).await;
-    assert_eq!(answer.head.status, 200);
+    let answer = world.stream("").await.with_status(200);
     assert_eq!(limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)), Some((1000, 999)));
-    until("it is charged", PATIENCE, || world.samewire.request_lines().len() == 1).await;
+    until("it is charged", || world.samewire.request_lines().len() == 1).await;
     // The budget is overdrawn by 200 tokens: at 1,000 a minute that takes 12 seconds to recover.
-    let answer = world.ask(&Request::stream("")).await;
+    let answer = world.stream("").await;
     let wait = refused(&answer, "rate_limit_exceeded");
     assert!((10..=13).contains(&wait), "{wait}");
     let (_, left, reset) = limits(&answer, "tokens").expect("all three headers");
     assert_eq!((left, reset.as_str()), (0, "1m0s"));
-    assert_eq!(world.engine.attempt_count(), 1);
-    world.end().await;
+    world.end_after(1).await;
 }
 
 #[tokio::test]
 async fn requests_of_a_key_at_once() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
-    let world = world("concurrency = 2", script).await;
+    let world = world("concurrency = 2", Script::stream().text("a").wait(&gate).stop()).await;
     let mut running = Vec::new();
     for _ in 0..2 {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&Request::stream("").bytes()).await;
-        assert_eq!(client.head().await.status, 200);
-        running.push(client);
+        running.push(world.begin(&Request::stream("")).await);
     }
-    refused(&world.ask(&Request::stream("")).await, "concurrency_limit");
-    refused(&world.ask(&prompt("m", "")).await, "concurrency_limit");
+    refused(&world.stream("").await, "concurrency_limit");
+    refused(&world.request(&prompt("m", "")).await, "concurrency_limit");
     // A client that leaves frees its slot, and so does a finished request.
     drop(running.pop());
-    until("it has left", PATIENCE, || world.samewire.request_lines().len() == 3).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    assert_eq!(client.head().await.status, 200);
-    running.push(client);
+    until("it has left", || world.samewire.request_lines().len() == 3).await;
+    running.push(world.begin(&Request::stream("")).await);
     gate.open();
     for mut client in running {
         client.rest().await;
     }
-    until("they are done", PATIENCE, || world.samewire.request_lines().len() == 5).await;
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    until("they are done", || world.samewire.request_lines().len() == 5).await;
+    assert_eq!(world.stream("").await.head.status, 200);
     world.end().await;
 }
 
@@ -116,10 +102,10 @@ async fn limits_of_the_engine_are_not_those_of_a_key() {
     let lines = "x-ratelimit-limit-requests: 7\r\nx-ratelimit-remaining-tokens: 5\r\n";
     let script = Script::new().whole_with("200 OK", "application/json", lines, body);
     let world = world("requests_per_minute = 100", script).await;
-    let answer = world.ask(&Request::plain("")).await;
+    let answer = world.request(&Request::plain("")).await;
     assert_eq!(limits(&answer, "requests").map(|(limit, left, _)| (limit, left)), Some((100, 99)));
     assert_eq!(answer.head.header("x-ratelimit-remaining-tokens"), None);
-    let answer = world.ask(&with(&Request::plain(""), OTHER)).await;
+    let answer = world.request(&with(&Request::plain(""), OTHER)).await;
     assert_eq!(answer.head.header("x-ratelimit-limit-requests"), Some("7"));
     assert_eq!(answer.head.header("x-ratelimit-remaining-tokens"), Some("5"));
     world.end().await;
@@ -141,10 +127,10 @@ async fn now() -> u64 {
 
 /// Checks the error of a key that has used up its quota. No client library retries such a request.
 fn used_up(answer: &Answer, kind: &str) -> Value {
-    assert_eq!(answer.failure(), (429, kind.into(), Some(kind.into())), "{}", answer.text());
+    assert_eq!(answer.failure(), format!("429 {kind} {kind}"), "{}", answer.text());
     assert_eq!(answer.head.header("retry-after"), Some("60"), "as long as may be");
     assert_eq!(answer.head.header("x-should-retry"), Some("false"));
-    serde_json::from_str::<Value>(answer.text()).unwrap()["error"].take()
+    answer.json()["error"].take()
 }
 
 #[tokio::test]
@@ -156,18 +142,16 @@ async fn a_used_up_day_is_told_as_the_key_is_configured() {
         entry(OTHER, "requests_per_day = 1\nwhen_used_up = \"usage_limit_reached\"\nplan = \"team\""),
         entry(SECOND, "tokens_per_day = 1000\nwhen_used_up = \"usage_limit_reached\""),
     ];
-    let world =
-        World::start(Engine::script(costly(300, 900)).await, Setup::new().config(&keys.concat())).await;
+    let world = World::start(costly(300, 900), Setup::new().config(&keys.concat())).await;
     for left in [1, 0] {
-        let answer = world.ask(&Request::stream("")).await;
-        assert_eq!(answer.head.status, 200);
+        let answer = world.stream("").await.with_status(200);
         let (limit, remaining, reset) = limits(&answer, "requests").expect("all three headers");
         assert_eq!((limit, remaining), (2, left));
         assert!(reset.ends_with('s'), "{reset}");
         assert_eq!(limits(&answer, "tokens"), None);
     }
     for request in [Request::stream(""), prompt("m", "")] {
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         let error = used_up(&answer, "insufficient_quota");
         let message = error["message"].as_str().unwrap();
         assert!(
@@ -179,22 +163,21 @@ async fn a_used_up_day_is_told_as_the_key_is_configured() {
     }
     // In one dialect the code has an older name.
     let legacy = prompt("m", "").header("x-samewire-dialect", "codex-legacy");
-    let answer = world.ask(&legacy).await;
-    assert_eq!(answer.failure(), (429, "insufficient_quota".into(), Some("quota_exceeded".into())));
-    assert_eq!(world.ask(&with(&Request::stream(""), OTHER)).await.head.status, 200);
-    let error = used_up(&world.ask(&with(&Request::stream(""), OTHER)).await, "usage_limit_reached");
+    let answer = world.request(&legacy).await;
+    assert_eq!(answer.failure(), "429 insufficient_quota quota_exceeded");
+    assert_eq!(world.request(&with(&Request::stream(""), OTHER)).await.head.status, 200);
+    let error = used_up(&world.request(&with(&Request::stream(""), OTHER)).await, "usage_limit_reached");
     assert_eq!((&error["plan_type"], &error["resets_at"]), (&json!("team"), &json!(midnight)));
     // The answer that exceeds the token limit is delivered completely.
-    let answer = world.ask(&with(&Request::stream(""), SECOND)).await;
+    let answer = world.request(&with(&Request::stream(""), SECOND)).await;
     assert_eq!(limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)), Some((1000, 1000)));
     assert!(answer.text().contains("[DONE]"));
-    until("it is charged", PATIENCE, || world.samewire.request_lines().len() == 8).await;
-    let answer = world.ask(&with(&Request::stream(""), SECOND)).await;
+    until("it is charged", || world.samewire.request_lines().len() == 8).await;
+    let answer = world.request(&with(&Request::stream(""), SECOND)).await;
     let error = used_up(&answer, "usage_limit_reached");
     assert_eq!((error.get("plan_type"), &error["resets_at"]), (None, &json!(midnight)));
     assert_eq!(limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)), Some((1000, 0)));
-    assert_eq!(world.engine.attempt_count(), 4);
-    world.end().await;
+    world.end_after(4).await;
 }
 
 /// A request that reached no engine is not charged to the daily quota.
@@ -203,10 +186,10 @@ async fn refused_requests_are_not_charged() {
     now().await;
     let world = world("requests_per_day = 1", Script::answer("a", 1)).await;
     for _ in 0..3 {
-        assert_eq!(world.ask(&Request::post("/v1/chat/completions", "{")).await.head.status, 400);
+        assert_eq!(world.post("/v1/chat/completions", "{").await.head.status, 400);
     }
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
-    used_up(&world.ask(&Request::stream("")).await, "insufficient_quota");
+    assert_eq!(world.stream("").await.head.status, 200);
+    used_up(&world.stream("").await, "insufficient_quota");
     world.end().await;
 }
 
@@ -217,8 +200,7 @@ async fn models_that_a_plan_does_not_have() {
         entry(OTHER, "models = [\"m\"]\nmodels_not_included = [\"*\"]"),
         entry(SECOND, "models = [\"m\"]"),
     ];
-    let world =
-        World::start(Engine::script(Script::answer("a", 1)).await, Setup::new().config(&keys.concat())).await;
+    let world = World::plain(Setup::new().config(&keys.concat())).await;
     for (key, model, expected) in [
         (KEY, "m", None),
         (KEY, "big", Some((403, "usage_not_included"))),
@@ -226,7 +208,7 @@ async fn models_that_a_plan_does_not_have() {
         (OTHER, "big", Some((403, "usage_not_included"))),
         (SECOND, "big", Some((404, "model_not_found"))),
     ] {
-        let answer = world.ask(&with(&prompt(model, r#","stream":true"#), key)).await;
+        let answer = world.request(&with(&prompt(model, r#","stream":true"#), key)).await;
         let Some((status, code)) = expected else {
             assert_eq!(answer.head.status, 200, "{key} {model}");
             continue;
@@ -238,8 +220,7 @@ async fn models_that_a_plan_does_not_have() {
             assert_eq!(fault.kind, code, "type and code are equal");
         }
     }
-    assert_eq!(world.engine.attempt_count(), 2);
-    world.end().await;
+    world.end_after(2).await;
 }
 
 async fn restart(world: &mut World, setup: &Setup, signal: &str) {
@@ -255,15 +236,15 @@ async fn a_quota_outlives_the_process() {
     let folder = Folder::new();
     let keys = [entry(KEY, "requests_per_day = 3"), entry(OTHER, "tokens_per_month = 2000")].concat();
     let setup = folder.setup().config("[timeouts]\nsettle = 0").config(&keys);
-    let mut world = World::start(Engine::script(costly(300, 900)).await, setup.clone()).await;
+    let mut world = World::start(costly(300, 900), setup.clone()).await;
     for key in [KEY, OTHER] {
-        assert_eq!(world.ask(&with(&Request::stream(""), key)).await.head.status, 200);
+        assert_eq!(world.request(&with(&Request::stream(""), key)).await.head.status, 200);
     }
     // Charges not yet written are written before an orderly shutdown.
     restart(&mut world, &setup, "TERM").await;
-    let answer = world.ask(&Request::stream("")).await;
+    let answer = world.stream("").await;
     assert_eq!(limits(&answer, "requests").map(|(limit, left, _)| (limit, left)), Some((3, 1)));
-    let answer = world.ask(&with(&Request::stream(""), OTHER)).await;
+    let answer = world.request(&with(&Request::stream(""), OTHER)).await;
     assert_eq!(limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)), Some((2000, 800)));
     let database = rusqlite::Connection::open(folder.file()).unwrap();
     let counted = || -> i64 {
@@ -271,11 +252,11 @@ async fn a_quota_outlives_the_process() {
         database.query_row(sql, [], |row| row.get(0)).unwrap()
     };
     // Four requests of two keys; each request used 1,200 tokens.
-    until("it is written", PATIENCE, || counted() == 4 + 4 * 1_200).await;
+    until("it is written", || counted() == 4 + 4 * 1_200).await;
     restart(&mut world, &setup, "KILL").await;
-    used_up(&world.ask(&with(&Request::stream(""), OTHER)).await, "insufficient_quota");
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
-    used_up(&world.ask(&Request::stream("")).await, "insufficient_quota");
+    used_up(&world.request(&with(&Request::stream(""), OTHER)).await, "insufficient_quota");
+    assert_eq!(world.stream("").await.head.status, 200);
+    used_up(&world.stream("").await, "insufficient_quota");
     // The names of counters do not reveal the keys.
     let names: String =
         database.query_row("SELECT group_concat(name) FROM samewire_counters", [], |row| row.get(0)).unwrap();
@@ -289,7 +270,7 @@ async fn written(database: &str, kind: i64, amount: i64) {
     let sql = "SELECT CAST(SUM(amount) AS BIGINT) FROM samewire_counters WHERE kind = $1";
     let start = Instant::now();
     while table.query_one(sql, &[&kind]).await.unwrap().get::<_, Option<i64>>(0) < Some(amount) {
-        assert!(start.elapsed() < Duration::from_secs(20), "what was counted is lost");
+        assert!(start.elapsed() < Duration::from_secs(20), "counts are lost");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -299,28 +280,27 @@ async fn replicas_share_a_quota() {
     now().await;
     let database = database().await;
     let setup = on(&database).config(&entry(KEY, "tokens_per_day = 5000"));
-    let world = World::start(Engine::script(costly(300, 900)).await, setup.clone()).await;
+    let world = World::start(costly(300, 900), setup.clone()).await;
     let replica = setup.upstream(&world.engine.url()).args(&["--engine", "vllm"]);
     let other = Samewire::start(&replica).await;
     for proxy in [world.proxy(), other.proxy, world.proxy(), other.proxy, world.proxy()] {
-        assert_eq!(Request::stream("").ask(proxy).await.head.status, 200);
+        assert_eq!(Request::stream("").answer(proxy).await.head.status, 200);
     }
     // No process has used up the quota by itself: each learns of the other's usage within about a second.
     let start = Instant::now();
     for proxy in [world.proxy(), other.proxy] {
-        while Request::stream("").ask(proxy).await.head.status == 200 {
+        while Request::stream("").answer(proxy).await.head.status == 200 {
             assert!(start.elapsed() < PATIENCE, "still let in");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        used_up(&Request::stream("").ask(proxy).await, "insufficient_quota");
+        used_up(&Request::stream("").answer(proxy).await, "insufficient_quota");
     }
-    // A process that starts later knows what has been written from its first request on.
+    // A process that starts later knows the written counts from its first request on.
     written(&database, 1, 5 * 1_200).await;
     let attempts = world.engine.attempt_count();
     let late = Samewire::start(&replica).await;
-    used_up(&Request::stream("").ask(late.proxy).await, "insufficient_quota");
-    assert_eq!(world.engine.attempt_count(), attempts);
-    world.end().await;
+    used_up(&Request::stream("").answer(late.proxy).await, "insufficient_quota");
+    world.end_after(attempts).await;
 }
 
 /// While the store is unreachable, no request is refused for that reason: the process counts in memory and writes
@@ -331,27 +311,22 @@ async fn fault_o17_a_quota_without_its_store() {
     let database = database().await;
     let partition = Partition::before(&database).await;
     let setup = on(&partition.url).allow_errors().config(&entry(KEY, "requests_per_month = 4"));
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
-    let ask = async || world.ask(&Request::stream("")).await;
-    assert_eq!(ask().await.head.status, 200);
+    let world = World::plain(setup).await;
+    let send = async || world.stream("").await;
+    assert_eq!(send().await.head.status, 200);
     partition.state.send_replace(RelayState::Closed);
     for _ in 0..2 {
-        assert_eq!(ask().await.head.status, 200);
+        assert_eq!(send().await.head.status, 200);
     }
     let failures = async || world.samewire.metric("samewire_quota_store_failures_total").await;
-    let start = Instant::now();
-    while failures().await == 0 {
-        assert!(start.elapsed() < PATIENCE, "nobody has noticed");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(ask().await.head.status, 200);
-    used_up(&ask().await, "insufficient_quota");
+    eventually("the failure is noticed", async || failures().await != 0).await;
+    assert_eq!(send().await.head.status, 200);
+    used_up(&send().await, "insufficient_quota");
     let warned = "quotas of a day or a month go by what this process knows";
     world.samewire.logged(warned, 1).await;
     partition.state.send_replace(RelayState::Open);
     written(&database, 2, 4).await;
-    until("it is over", PATIENCE, || world.samewire.count_logged("are shared through the store again") == 1)
-        .await;
+    until("it is over", || world.samewire.count_logged("are shared through the store again") == 1).await;
     world.end().await;
 }
 
@@ -370,33 +345,32 @@ async fn replicas_share_the_limits_of_a_minute() {
         let database = database().await;
         let keys = [entry(KEY, limit), entry(OTHER, "")].concat();
         let setup = on(&database).config(&format!("{}{keys}", shared("open")));
-        let world = World::start(Engine::script(script).await, setup.clone()).await;
+        let world = World::start(script, setup.clone()).await;
         let replica = setup.upstream(&world.engine.url()).args(&["--engine", "vllm"]);
         let other = Samewire::start(&replica).await;
-        // Each has read where the other one stands before the next request.
+        // Each has read the other's counts before the next request.
         for (samewire, proxy) in [(&world.samewire, world.proxy()), (&other, other.proxy)] {
-            assert_eq!(Request::stream("").ask(proxy).await.head.status, 200);
-            let start = Instant::now();
-            while !samewire.metrics().await.contains("op=\"counts_of_others\"") {
-                assert!(start.elapsed() < PATIENCE, "nothing is read");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            assert_eq!(Request::stream("").ask(proxy).await.head.status, 200);
+            assert_eq!(Request::stream("").answer(proxy).await.head.status, 200);
+            eventually("counts of others are read", async || {
+                samewire.metrics().await.contains("op=\"counts_of_others\"")
+            })
+            .await;
+            assert_eq!(Request::stream("").answer(proxy).await.head.status, 200);
         }
         for _ in 0..34 {
-            assert_eq!(Request::stream("").ask(world.proxy()).await.head.status, 200, "{limit}");
+            assert_eq!(Request::stream("").answer(world.proxy()).await.head.status, 200, "{limit}");
         }
-        // The other process has let in two requests, and has no room left for more than what is refilled.
+        // The other process has let in two requests, and has no room for more than the refill.
         let start = Instant::now();
         let mut more = 0;
-        while Request::stream("").ask(other.proxy).await.head.status == 200 {
+        while Request::stream("").answer(other.proxy).await.head.status == 200 {
             more += 1;
             assert!(start.elapsed() < PATIENCE, "still let in");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        assert!(more < 30, "{limit}: {more} of a limit of its own");
-        refused(&Request::stream("").ask(other.proxy).await, "rate_limit_exceeded");
-        let free = with(&Request::stream(""), OTHER).ask(other.proxy).await;
+        assert!(more < 30, "{limit}: {more} of its own limit");
+        refused(&Request::stream("").answer(other.proxy).await, "rate_limit_exceeded");
+        let free = with(&Request::stream(""), OTHER).answer(other.proxy).await;
         assert_eq!(free.head.status, 200, "a key without a limit");
         world.end().await;
     }
@@ -410,35 +384,32 @@ async fn fault_o39_shared_limits_without_their_store() {
         let keys = [entry(KEY, "requests_per_minute = 1000"), entry(OTHER, "concurrency = 5")].concat();
         let when_away = shared(if closed { "closed" } else { "open" });
         let setup = on(&partition.url).allow_errors().config(&format!("{when_away}{keys}"));
-        let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
-        let ask = async || world.ask(&Request::stream("")).await;
-        assert_eq!(ask().await.head.status, 200);
+        let world = World::plain(setup).await;
+        let send = async || world.stream("").await;
+        assert_eq!(send().await.head.status, 200);
         partition.state.send_replace(RelayState::Closed);
         let start = Instant::now();
         if closed {
-            while ask().await.head.status == 200 {
+            while send().await.head.status == 200 {
                 assert!(start.elapsed() < PATIENCE, "still let in");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
-            let answer = ask().await;
-            assert_eq!(answer.failure(), (503, "server_error".into(), Some("store_unavailable".into())));
+            let answer = send().await;
+            assert_eq!(answer.failure(), "503 server_error store_unavailable");
             assert!(answer.head.header("retry-after").is_some());
-            let free = world.ask(&with(&Request::stream(""), OTHER)).await;
+            let free = world.request(&with(&Request::stream(""), OTHER)).await;
             assert_eq!(free.head.status, 200, "a key without such a limit");
         } else {
             while world.samewire.metric("samewire_quota_store_failures_total").await == 0 {
-                assert_eq!(ask().await.head.status, 200);
+                assert_eq!(send().await.head.status, 200);
                 assert!(start.elapsed() < PATIENCE, "nobody has noticed");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
-            assert_eq!(ask().await.head.status, 200);
+            assert_eq!(send().await.head.status, 200);
         }
         partition.state.send_replace(RelayState::Open);
-        until("it is over", PATIENCE, || {
-            world.samewire.count_logged("are shared through the store again") >= 1
-        })
-        .await;
-        assert_eq!(ask().await.head.status, 200, "closed: {closed}");
+        until("it is over", || world.samewire.count_logged("are shared through the store again") >= 1).await;
+        assert_eq!(send().await.head.status, 200, "closed: {closed}");
         world.end().await;
     }
 }
@@ -450,19 +421,19 @@ async fn fault_o05_another_quota_counts_on() {
     let keys = |most: u64| entry(KEY, &format!("requests_per_day = {most}"));
     let world = World::fleet(vec![engine], Setup::new().config(&keys(2)), &[]).await;
     let upstream = format!("[[upstream]]\nurl = \"{}\"\nengine = \"vllm\"\n", world.engine.url());
-    let ask = async || world.ask(&Request::stream("")).await;
+    let send = async || world.stream("").await;
     for status in [200, 200, 429] {
-        assert_eq!(ask().await.head.status, status);
+        assert_eq!(send().await.head.status, status);
     }
     world.samewire.reconfigure(&format!("{}{upstream}", keys(3))).await;
     for status in [200, 429] {
-        assert_eq!(ask().await.head.status, status);
+        assert_eq!(send().await.head.status, status);
     }
     // Also after a time without a quota.
     world.samewire.reconfigure(&format!("{}{upstream}", entry(KEY, ""))).await;
-    assert_eq!(ask().await.head.status, 200);
+    assert_eq!(send().await.head.status, 200);
     world.samewire.reconfigure(&format!("{}{upstream}", keys(3))).await;
-    used_up(&ask().await, "insufficient_quota");
+    used_up(&send().await, "insufficient_quota");
     world.end().await;
 }
 
@@ -482,13 +453,13 @@ fn told(events: &[Value]) -> Option<(u64, u64)> {
     Some((number(&primary["used_percent"]), number(&primary["window_minutes"])))
 }
 
-/// Returns an answer of an engine whose head and events report limits of its own.
+/// Returns an answer of an engine whose head and events report its own limits.
 fn with_limits(native: bool) -> Script {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\
                 x-ratelimit-limit-requests: 100\r\nx-ratelimit-remaining-requests: 1\r\n\r\n";
     let script = Script::new().raw(head);
     if !native {
-        return script.role().text("a").finish("stop").done().end();
+        return script.role().text("a").stop();
     }
     let event = |kind: &str, status: &str| {
         let response = json!({"id": "resp_9", "object": "response", "created_at": 5, "model": "m", "status": status, "output": []});
@@ -508,31 +479,30 @@ async fn limits_of_a_key_are_told_in_the_older_events() {
     let keys = entry(KEY, "requests_per_minute = 10\nrequests_per_day = 40");
     for (native, lines) in [(false, ""), (true, "responses = \"native\"")] {
         let setup = Setup::new().config(&keys).upstream_keys(lines).upstream_keys("engine = \"vllm\"");
-        let world = World::start(Engine::answering(move |_| with_limits(native)).await, setup).await;
+        let world = World::start(Engine::answering(move |_| with_limits(native)), setup).await;
         let legacy = |more: &str| prompt("m", more).header("x-samewire-dialect", "codex-legacy");
-        let answer = world.ask(&legacy(r#","stream":true,"store":false"#)).await;
+        let answer = world.request(&legacy(r#","stream":true,"store":false"#)).await;
         assert_eq!(told(&events(&answer)), Some((10, 1)), "native: {native}");
         assert_eq!(limits(&answer, "requests").map(|(limit, left, _)| (limit, left)), Some((10, 9)));
         // Other dialects have no such event.
-        let answer = world.ask(&prompt("m", r#","stream":true,"store":false"#)).await;
+        let answer = world.request(&prompt("m", r#","stream":true,"store":false"#)).await;
         assert_eq!(told(&events(&answer)), None);
         // A background response, read at once and again.
-        let answer = world.ask(&legacy(r#","stream":true,"background":true"#)).await;
+        let answer = world.request(&legacy(r#","stream":true,"background":true"#)).await;
         let background = events(&answer);
         assert_eq!(told(&background), Some((30, 1)));
         let id = background[0]["response"]["id"].as_str().unwrap();
         let again = Request::get(&format!("/v1/responses/{id}?stream=true"));
-        let replayed = world.ask(&again.clone().header("x-samewire-dialect", "codex-legacy")).await;
+        let replayed = world.request(&again.clone().header("x-samewire-dialect", "codex-legacy")).await;
         assert_eq!(events(&replayed), background);
-        assert_eq!(told(&events(&world.ask(&again).await)), None);
+        assert_eq!(told(&events(&world.request(&again).await)), None);
         world.end().await;
         let setup = Setup::new().config(&keys).upstream_keys(lines).upstream_keys("engine = \"vllm\"");
-        let world = World::start(Engine::answering(move |_| with_limits(native)).await, setup).await;
+        let world = World::start(Engine::answering(move |_| with_limits(native)), setup).await;
         let request = Socket::request("/v1/responses").header("x-samewire-dialect", "codex-legacy");
         let mut socket = Socket::open_with(world.proxy(), &request).await;
         for (percent, more) in [(10, ""), (20, ""), (30, r#","generate":false"#)] {
-            socket.send(&prompted("m", more)).await;
-            let mut said = socket.response().await;
+            let mut said = socket.exchange(&prompted("m", more)).await;
             said.push(socket.message().await);
             assert_eq!(told(&said), Some((percent, 1)));
         }
@@ -545,11 +515,10 @@ async fn limits_of_a_key_are_told_in_the_older_events() {
 async fn the_nearest_limit_is_told() {
     now().await;
     let keys = entry(KEY, "requests_per_minute = 100\nrequests_per_day = 4");
-    let world =
-        World::start(Engine::answering(|_| with_limits(false)).await, Setup::new().config(&keys)).await;
+    let world = World::start(Engine::answering(|_| with_limits(false)), Setup::new().config(&keys)).await;
     let legacy = prompt("m", r#","stream":true,"store":false"#).header("x-samewire-dialect", "codex-legacy");
     for percent in [25, 50] {
-        let answer = world.ask(&legacy).await;
+        let answer = world.request(&legacy).await;
         assert_eq!(told(&events(&answer)), Some((percent, 1_440)));
         let left = 4 - percent / 25;
         assert_eq!(limits(&answer, "requests").map(|(limit, left, _)| (limit, left)), Some((4, left)));
@@ -565,26 +534,24 @@ async fn going_on_with_outputs_of_tools_counts() {
     let call = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#;
     // Ids of responses are unique.
     let calls = [call.to_owned(), call.replace("chatcmpl-1", "chatcmpl-2")];
-    let engine = Engine::in_turn(calls.iter().map(|call| Script::new().json("200 OK", call)).collect()).await;
+    let engine = Engine::in_turn(calls.iter().map(Script::ok).collect()).await;
     let world = World::start(engine, Setup::new().config(&keys)).await;
     let tools = r#","tools":[{"type":"function","name":"f","parameters":{"type":"object"}}]"#;
-    let made: Value = serde_json::from_str(world.ask(&prompt("m", tools)).await.text()).unwrap();
+    let made = world.request(&prompt("m", tools)).await.json();
     let outputs = |id: &str| {
         let body = r#"{"tool_call_id":"call_1","output":"rain"}"#;
         Request::post(&format!("/v1/responses/{id}/tool_outputs"), body)
     };
     let id = made["id"].as_str().unwrap();
-    let next = world.ask(&outputs(id)).await;
-    assert_eq!(next.head.status, 200, "{}", next.text());
+    let next = world.request(&outputs(id)).await.with_status(200);
     assert_eq!(limits(&next, "requests").map(|(limit, left, _)| (limit, left)), Some((2, 0)));
-    let next: Value = serde_json::from_str(next.text()).unwrap();
+    let next = next.json();
     let id = next["id"].as_str().unwrap();
     for _ in 0..2 {
         // The outputs may be sent again later.
-        used_up(&world.ask(&outputs(id)).await, "insufficient_quota");
+        used_up(&world.request(&outputs(id)).await, "insufficient_quota");
     }
-    assert_eq!(world.engine.attempt_count(), 2);
-    world.end().await;
+    world.end_after(2).await;
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! checks.
 
 use crate::responses::over_chat::ask;
-use crate::sim::{Engine, Request, Script, Setup, World};
+use crate::sim::prelude::*;
 
 /// Values that engines accept and the published API does not: the member, and its parameter.
 const BEYOND: &[(&str, &str)] = &[
@@ -56,17 +56,17 @@ fn all() -> Vec<(Request, &'static str, &'static str)> {
 
 async fn engine() -> Engine {
     Engine::answering(|attempt| match attempt.text().contains("\"prompt\"") {
-        true => Script::new().json("200 OK", r#"{"id":"cmpl-1","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"a","logprobs":null,"finish_reason":"stop"}]}"#),
-        false => Script::new().json("200 OK", r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"logprobs":null,"finish_reason":"stop"}]}"#),
+        true => Script::ok(r#"{"id":"cmpl-1","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"a","logprobs":null,"finish_reason":"stop"}]}"#),
+        false => Script::ok(r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"logprobs":null,"finish_reason":"stop"}]}"#),
     })
     .await
 }
 
 #[tokio::test]
 async fn what_the_engine_takes_reaches_it() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     for (at, (request, member, _)) in all().into_iter().enumerate() {
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         assert_eq!(answer.head.status, 200, "{member}: {}", answer.text());
         let sent = world.engine.attempts()[at].text().to_owned();
         let value = member.rsplit_once(':').unwrap().1;
@@ -78,23 +78,21 @@ async fn what_the_engine_takes_reaches_it() {
 
 #[tokio::test]
 async fn the_published_ranges_are_the_operators_choice() {
-    let setup = Setup::new().config("[requests]\nranges = \"api\"");
-    let world = World::start(engine().await, setup).await;
+    let world = World::start(engine(), Setup::new().config("[requests]\nranges = \"api\"")).await;
     for (request, member, param) in all() {
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         let fault = answer.fault();
         assert_eq!(answer.head.status, 400, "{member}");
         assert_eq!((fault.code.as_deref(), fault.param.as_deref()), (Some("invalid_value"), Some(param)));
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn the_newer_of_two_limits_counts() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let both = r#","max_tokens":5,"max_completion_tokens":6"#;
-    assert_eq!(world.ask(&Request::plain(both)).await.head.status, 200);
+    assert_eq!(world.request(&Request::plain(both)).await.head.status, 200);
     let sent = world.engine.only().text().to_owned();
     assert!(sent.contains(r#""max_completion_tokens":6"#) && !sent.contains(r#""max_tokens":5"#), "{sent}");
     let metrics = world.samewire.metrics().await;

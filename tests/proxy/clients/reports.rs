@@ -6,7 +6,7 @@
 
 use crate::messages::told as message;
 use crate::responses::over_chat::{events, last};
-use crate::sim::{Answer, Attempt, Engine, Request, Script, Setup, World};
+use crate::sim::prelude::*;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -34,7 +34,7 @@ struct Elsewhere {
 struct Case {
     name: String,
     kind: String,
-    /// Requests, each asked of a samewire of its own; empty: one through each API.
+    /// Requests, each to its own samewire; empty: one through each API.
     #[serde(default)]
     asks: Vec<Ask>,
     /// Tools that the requests through each API offer.
@@ -110,12 +110,12 @@ impl EngineAnswer {
             return Script::new().json(&format!("{} Told", self.status), &body.to_string());
         }
         if attempt.text().contains(r#""stream":true"#) {
-            return Script::new().head_sse().role().text("ok").finish("stop").usage(3, 1).done().end();
+            return Script::stream().text("ok").finish("stop").usage(3, 1).done().end();
         }
         let whole = json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
             "choices": [{"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}});
-        Script::new().json("200 OK", &whole.to_string())
+        Script::ok(whole)
     }
 }
 
@@ -148,9 +148,9 @@ impl Case {
         let what = format!("{} ({}), {path}", self.name, self.kind);
         let answers = self.answers.clone();
         let said = EngineAnswer { status: 200, body: None, events: None };
-        let count = std::sync::atomic::AtomicUsize::new(0);
+        let count = AtomicUsize::new(0);
         let engine = Engine::answering(move |attempt: &Attempt| {
-            let at = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let at = count.fetch_add(1, Ordering::Relaxed);
             answers.get(at).or_else(|| answers.last()).unwrap_or(&said).script(attempt)
         });
         let setup = match self.told.as_ref().is_some_and(|told| told.error.is_some()) {
@@ -159,7 +159,7 @@ impl Case {
         };
         let world = World::start(engine.await, setup).await;
         let request = Request::post(path, body.to_string()).header("anthropic-version", "2023-06-01");
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         assert_eq!(answer.head.status, self.status, "{what}: {}", answer.text());
         let mut told = Told::of(path, &answer);
         let said = Told {
@@ -180,7 +180,7 @@ impl Case {
         let attempts = world.engine.attempts();
         assert_eq!(attempts.len(), self.sent.len().max(1), "{what}: {attempts:?}");
         for (attempt, members) in attempts.iter().zip(&self.sent) {
-            let sent: Value = serde_json::from_slice(&attempt.body).expect("JSON");
+            let sent = attempt.json();
             for (pointer, value) in members {
                 assert_eq!(
                     sent.pointer(pointer).unwrap_or(&Value::Null),
@@ -214,7 +214,7 @@ fn usage(usage: &Value, [prompt, answer]: [&str; 2]) -> Option<[u64; 2]> {
 impl Told {
     fn of(path: &str, answer: &Answer) -> Self {
         let is_whole = answer.text().starts_with('{');
-        let whole = || serde_json::from_str::<Value>(answer.text()).expect("JSON");
+        let whole = || answer.json();
         if answer.head.status >= 400 {
             return Self { error: Some(ToldError::of(&whole()["error"])), ..Self::default() };
         }

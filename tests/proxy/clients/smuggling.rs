@@ -1,9 +1,9 @@
 //! Requests that two parsers may read differently (`smuggling.txt`). Whatever the outcome of one, bytes hidden in
-//! it or behind it must never be treated as another request.
+//! it or after it must never be treated as another request.
 
-use crate::sim::{Attempt, Client, Engine, Head, Request, Script, Setup, World};
+use crate::sim::Head;
+use crate::sim::prelude::*;
 use std::fmt::Write as _;
-use std::time::Duration;
 use tokio::time::timeout;
 
 const CORPUS: &str = include_str!("smuggling.txt");
@@ -28,7 +28,7 @@ fn marker(case: usize) -> String {
     )
 }
 
-/// Outcome of a case and of the marker request behind it: which of the two reached the engine.
+/// Outcome of a case and of the marker request after it: which of the two reached the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Refused,
@@ -210,7 +210,7 @@ fn is_ours(attempt: &Attempt, what: &str) {
     assert!(attempt.header("host").is_some_and(|host| host.starts_with("127.0.0.1:")), "{what}");
 }
 
-/// Sends a case with the marker behind it. Returns the outcome and its description.
+/// Sends a case with the marker after it. Returns the outcome and its description.
 async fn judge(world: &World, case: &Case) -> (Outcome, String) {
     let (first, second) = (body("first", case.number), marker(case.number));
     let (heads, end) = heads(world, &[case.bytes.as_slice(), second.as_bytes()].concat()).await;
@@ -255,8 +255,7 @@ async fn fault_c14_c15_no_request_is_smuggled() {
     let cases = cases();
     assert!(cases.len() >= 200, "{} cases", cases.len());
     // Without keys, odd hosts are refused unless every page may call the API.
-    let setup = Setup::new().config("[cors]\norigins = [\"*\"]");
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
+    let world = World::configured("[cors]\norigins = [\"*\"]").await;
     let mut wrong = Vec::new();
     for cases in cases.chunks(TOGETHER) {
         let judged = cases.iter().map(|case| judge(&world, case));
@@ -267,7 +266,7 @@ async fn fault_c14_c15_no_request_is_smuggled() {
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200, "a new connection is served");
+    assert_eq!(world.stream("").await.head.status, 200, "a new connection is served");
     world.end().await;
 }
 
@@ -278,5 +277,5 @@ fn the_corpus_is_read_as_it_is_written() {
     assert_eq!(filled("{rep ab 3}{rep   2}-{n}", 0), format!("ababab  -{}", body("first", 0).len()));
     assert_eq!(body("first", 7).len() + 1, body("marker", 7).len());
     let names: std::collections::BTreeSet<_> = cases().iter().map(|case| case.name).collect();
-    assert_eq!(names.len(), cases().len(), "each has a name of its own");
+    assert_eq!(names.len(), cases().len(), "each has its own name");
 }

@@ -2,13 +2,8 @@
 //! bounds of their cost.
 
 use crate::clients::keys::{entry, with};
-use crate::sim::{Answer, Client, Engine, Gate, KEY, PATIENCE, Request, Script, Setup, World};
-use std::time::{Duration, Instant};
+use crate::sim::prelude::*;
 use tokio::task::JoinSet;
-
-async fn world(config: &str) -> World {
-    World::start(Engine::script(Script::answer("a", 1)).await, Setup::new().config(config)).await
-}
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -39,15 +34,15 @@ fn declared(target: &str, length: usize) -> Request {
 }
 
 fn is_too_large(answer: &Answer, what: &str) {
-    let expected = (413, "invalid_request_error".into(), Some("request_too_large".into()));
-    assert_eq!(answer.failure(), expected, "{what}");
+    assert_eq!(answer.failure(), "413 invalid_request_error request_too_large", "{what}");
     assert_eq!(answer.head.header("connection"), Some("close"), "{what}");
 }
 
 #[tokio::test]
 async fn fault_c05_every_route_has_its_limit() {
     let (chat, other) = (8 * KIB, 2 * KIB);
-    let world = world(&format!("[limits]\nmax_body_bytes = {chat}\nother_body_bytes = {other}")).await;
+    let world =
+        World::configured(&format!("[limits]\nmax_body_bytes = {chat}\nother_body_bytes = {other}")).await;
     for (target, is_chat) in POSTS {
         let limit = if is_chat { chat } else { other };
         for length in [limit - 1, limit] {
@@ -57,7 +52,7 @@ async fn fault_c05_every_route_has_its_limit() {
                 Request::post(target, body.clone()).chunked(1),
                 Request::post(target, body).chunked(MIB),
             ] {
-                let answer = world.ask(&request).await;
+                let answer = world.request(&request).await;
                 assert!(
                     matches!(answer.head.status, 400 | 404),
                     "{length} at {target}: it is the content that is judged, not {} {}",
@@ -68,7 +63,7 @@ async fn fault_c05_every_route_has_its_limit() {
         }
         // An announced length is judged before any byte of the body.
         for length in [limit + 1, usize::MAX / 4] {
-            is_too_large(&world.ask(&declared(target, length)).await, target);
+            is_too_large(&world.request(&declared(target, length)).await, target);
         }
         let body = " ".repeat(limit + 1);
         for size in [1, MIB] {
@@ -77,8 +72,7 @@ async fn fault_c05_every_route_has_its_limit() {
             is_too_large(&client.answer().await, target);
         }
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 /// The length of a chunked body is unknown in advance: it is refused when it exceeds the limit.
@@ -86,7 +80,7 @@ async fn fault_c05_every_route_has_its_limit() {
 async fn fault_c05_no_more_is_kept_than_may_be() {
     const LIMIT: usize = 4 * MIB;
     const CLIENTS: usize = 8;
-    let world = world(&format!("[limits]\nmax_body_bytes = {LIMIT}")).await;
+    let world = World::configured(&format!("[limits]\nmax_body_bytes = {LIMIT}")).await;
     let before = world.samewire.allocated();
     let proxy = world.proxy();
     let mut clients = JoinSet::new();
@@ -112,8 +106,7 @@ async fn fault_c05_no_more_is_kept_than_may_be() {
     }
     println!("grew by {most}");
     assert!(most < (CLIENTS * 2 * LIMIT) as u64, "{most}");
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 /// Sends a request that is refused and continues to send. Returns the answer, and how many bytes were taken for how
@@ -125,8 +118,7 @@ async fn upload(
     pause: Duration,
     most: usize,
 ) -> (Answer, usize, Duration) {
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&request.head_bytes()).await;
+    let mut client = Client::sending(world.proxy(), &request.head_bytes()).await;
     let head = client.head().await;
     let (body, answered) = (client.rest().await, Instant::now());
     let answer = Answer { head, body, ended: client.ended(), waited: Duration::ZERO };
@@ -143,9 +135,9 @@ async fn upload(
 async fn fault_c06_whatever_was_refused_is_read_no_further() {
     const UPLOAD: usize = 200 * MIB;
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
+    let script = Script::stream().text("a").wait(&gate).stop();
     let setup = Setup::new().config(&format!("{}\n[limits]\nrequests = 1", entry(KEY, "")));
-    let world = World::start(Engine::script(script).await, setup).await;
+    let world = World::start(script, setup).await;
     let mut running = Client::connect(world.proxy()).await;
     let long = declared("/v1/chat/completions", UPLOAD);
     let fits = declared("/v1/chat/completions", 20 * MIB);
@@ -169,7 +161,7 @@ async fn fault_c06_whatever_was_refused_is_read_no_further() {
             assert!(took < PATIENCE, "{status}: {took:?}");
             let grown = world.samewire.allocated().saturating_sub(before);
             assert!(grown < 4 << 20, "{status}: {grown} bytes of memory are kept");
-            // Too slow for the kernel's buffers to fill: at most 64 KiB are taken, and what is sent until the close
+            // Too slow for the kernel's buffers to fill: at most 64 KiB are taken, and the bytes sent until the close
             // is noticed,
             let (_, taken, _) = upload(&world, request, 2 * KIB, Duration::from_millis(5), UPLOAD).await;
             assert!(taken <= 256 * KIB, "{status}: {taken} bytes after the answer");
@@ -186,8 +178,7 @@ async fn fault_c06_whatever_was_refused_is_read_no_further() {
     gate.open();
     running.event_with("[DONE]").await;
     running.rest().await;
-    assert_eq!(world.engine.attempt_count(), 1);
-    world.end().await;
+    world.end_after(1).await;
 }
 
 /// 10 GiB of zeros, compressed twice.
@@ -195,9 +186,9 @@ const BOMB: &[u8] = include_bytes!("bomb.gz.gz");
 
 #[tokio::test]
 async fn fault_c10_nothing_is_ever_unpacked() {
-    let world = world("").await;
+    let world = World::configured("").await;
     // A first request, so that memory allocated once is not counted.
-    world.ask(&Request::chat(BOMB).header("content-encoding", "gzip")).await;
+    world.request(&Request::chat(BOMB).header("content-encoding", "gzip")).await;
     let (before, cpu) = (world.samewire.allocated(), world.samewire.cpu());
     let encodings = [
         "gzip",
@@ -214,15 +205,18 @@ async fn fault_c10_nothing_is_ever_unpacked() {
     ];
     for encoding in encodings {
         for request in [Request::chat(BOMB), Request::chat(BOMB).chunked(1_000)] {
-            let answer = world.ask(&request.header("content-encoding", encoding)).await;
-            let expected = (415, "invalid_request_error".into(), Some("unsupported_content_encoding".into()));
-            assert_eq!(answer.failure(), expected, "{encoding:?}");
+            let answer = world.request(&request.header("content-encoding", encoding)).await;
+            assert_eq!(
+                answer.failure(),
+                "415 invalid_request_error unsupported_content_encoding",
+                "{encoding:?}"
+            );
         }
     }
-    assert_eq!(world.ask(&Request::chat(BOMB)).await.failure().2.as_deref(), Some("invalid_utf8"));
+    assert_eq!(world.chat(BOMB).await.fault().code.as_deref(), Some("invalid_utf8"));
     // Two header lines form one list, and a compressed transfer coding is refused as well.
     let twice = Request::chat(BOMB).header("content-encoding", "identity").header("content-encoding", "gzip");
-    assert_eq!(world.ask(&twice).await.head.status, 415);
+    assert_eq!(world.request(&twice).await.head.status, 415);
     let packed = Request::chat(BOMB).chunked(1_000).without("transfer-encoding");
     let mut client = Client::connect(world.proxy()).await;
     client.try_send(&packed.header("transfer-encoding", "gzip, chunked").bytes()).await;
@@ -231,20 +225,19 @@ async fn fault_c10_nothing_is_ever_unpacked() {
     assert!(world.samewire.allocated() < before + (4 << 20), "{before} -> {}", world.samewire.allocated());
     let cpu = world.samewire.cpu() - cpu;
     assert!(cpu < Duration::from_secs(2), "{cpu:?}");
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 /// Long numbers cost no more than other text, wherever they are: they are not converted.
 #[tokio::test]
 async fn fault_c03_digits_cost_no_more_than_text() {
     const ROUNDS: u32 = 5;
-    let world = world("").await;
+    let world = World::configured("").await;
     let cost = async |value: &str, field: &str, status: u16| {
         let request = Request::stream(&format!(r#","{field}":{value}"#));
         let before = world.samewire.cpu();
         for _ in 0..ROUNDS {
-            assert_eq!(world.ask(&request).await.head.status, status, "{field}");
+            assert_eq!(world.request(&request).await.head.status, status, "{field}");
         }
         world.samewire.cpu() - before
     };

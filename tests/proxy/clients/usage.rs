@@ -1,16 +1,11 @@
 //! Reports of what keys have used of their quotas, for their owners and for operators.
 
 use crate::clients::keys::{OTHER, entry, with};
-use crate::sim::{Answer, Engine, KEY, PATIENCE, Request, Script, Setup, World, until};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 fn own() -> Request {
     Request::get("/v1/usage")
-}
-
-fn object(answer: &Answer) -> Value {
-    serde_json::from_str(answer.text()).unwrap()
 }
 
 /// Returns a report without its times, which are checked.
@@ -30,8 +25,7 @@ fn timeless(mut report: Value) -> Value {
 async fn keys_are_told_what_they_have_used() {
     let lines = "name = \"laptop\"\nplan = \"pro\"\nwhen_used_up = \"usage_limit_reached\"\nrequests_per_day = 2\ntokens_per_month = 1000";
     let keys = [entry(KEY, lines), entry(OTHER, "name = \"server\"")].concat();
-    let engine = Engine::script(Script::answer("a", 1)).await;
-    let world = World::start(engine, Setup::new().config(&keys)).await;
+    let world = World::configured(&keys).await;
     let used = |requests: usize| {
         let tokens = 8 * requests;
         let of = |used: usize, limit: Option<usize>| json!({"used": used, "limit": limit});
@@ -41,23 +35,23 @@ async fn keys_are_told_what_they_have_used() {
             "month": {"requests": of(requests, None), "tokens": of(tokens, Some(1000))},
         })
     };
-    let answer = world.ask(&own()).await;
+    let answer = world.request(&own()).await;
     assert_eq!((answer.head.status, answer.head.header("content-type")), (200, Some("application/json")));
-    assert_eq!(timeless(object(&answer)), used(0));
+    assert_eq!(timeless(answer.json()), used(0));
     for request in 1..=2 {
-        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+        assert_eq!(world.stream("").await.head.status, 200);
         let lines = || world.samewire.request_lines().len();
-        until("it is charged", PATIENCE, || lines() >= 2 * request).await;
-        assert_eq!(timeless(object(&world.ask(&own()).await)), used(request));
-        until("it is logged", PATIENCE, || lines() > 2 * request).await;
+        until("it is charged", || lines() >= 2 * request).await;
+        assert_eq!(timeless(world.request(&own()).await.json()), used(request));
+        until("it is logged", || lines() > 2 * request).await;
     }
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 429);
-    assert_eq!(timeless(object(&world.ask(&own()).await)), used(2));
+    assert_eq!(world.stream("").await.head.status, 429);
+    assert_eq!(timeless(world.request(&own()).await.json()), used(2));
     let other = json!({"object": "usage", "key": "server", "plan": null, "day": null, "month": null});
-    assert_eq!(object(&world.ask(&with(&own(), OTHER)).await), other);
-    assert_eq!(world.ask(&own().without("authorization")).await.head.status, 401);
-    assert_eq!(world.ask(&Request::post("/v1/usage", "{}")).await.head.status, 405);
-    let all = object(&world.samewire.admin("/usage").await);
+    assert_eq!(world.request(&with(&own(), OTHER)).await.json(), other);
+    assert_eq!(world.request(&own().without("authorization")).await.head.status, 401);
+    assert_eq!(world.post("/v1/usage", "{}").await.head.status, 405);
+    let all = world.samewire.admin("/usage").await.json();
     assert_eq!(all["object"], "list");
     let reports: Vec<_> = all["data"].as_array().unwrap().iter().cloned().map(timeless).collect();
     assert_eq!(reports, [used(2), other]);
@@ -67,9 +61,9 @@ async fn keys_are_told_what_they_have_used() {
 /// Without keys nothing is counted.
 #[tokio::test]
 async fn without_keys_there_is_no_use() {
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let world = World::plain(Setup::new()).await;
     let nothing = json!({"object": "usage", "key": null, "plan": null, "day": null, "month": null});
-    assert_eq!(object(&world.ask(&own()).await), nothing);
-    assert_eq!(object(&world.samewire.admin("/usage").await), json!({"object": "list", "data": []}));
+    assert_eq!(world.request(&own()).await.json(), nothing);
+    assert_eq!(world.samewire.admin("/usage").await.json(), json!({"object": "list", "data": []}));
     world.end().await;
 }

@@ -1,8 +1,8 @@
 //! Checks of Dockerfile and .dockerignore: the shipped stage, its user, its files and its health check.
 
 use super::{UID, assert_starts, flags, ports, read, root};
+use crate::sim::prelude::*;
 use crate::sim::tls::{Authority, Folder, Tunnel};
-use crate::sim::{Engine, Request, Script};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -99,11 +99,11 @@ async fn the_image_trusts_the_authorities_in_its_file() {
             enter().args(args).envs(upstream).stderr(Stdio::piped()).spawn().expect("it starts");
         let lines = BufReader::new(samewire.stderr.take().expect("piped")).lines().map_while(Result::ok);
         let address = lines
-            .filter_map(|line| serde_json::from_str::<serde_json::Value>(&line).ok())
+            .filter_map(|line| serde_json::from_str::<Value>(&line).ok())
             .find(|line| line["message"] == "listening" && line["listener"] == "proxy")
             .and_then(|line| line["address"].as_str()?.parse().ok())
             .expect("it listens");
-        let answer = Request::plain("").ask(address).await;
+        let answer = Request::plain("").answer(address).await;
         samewire.kill().expect("it runs");
         samewire.wait().expect("a child");
         assert_eq!(answer.head.status == 200, is_trusted, "{}", answer.text());

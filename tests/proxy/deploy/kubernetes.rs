@@ -1,10 +1,8 @@
 //! Checks of config/kubernetes.yaml: the pod's configuration, its probes, its times and its network rules.
 
 use super::{UID, assert_pinned, assert_starts, assert_variable, ports, read, strings, yaml};
-use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Script, Setup, World, until, within};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 const FILE: &str = "config/kubernetes.yaml";
 
@@ -179,19 +177,13 @@ fn probes_and_times_agree() {
 
 #[tokio::test]
 async fn the_probes_are_answered() {
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let world = World::plain(Setup::new()).await;
     let samewire = container("samewire");
     let path = |probe: &str| samewire[probe]["httpGet"]["path"].as_str().expect("a path").to_owned();
     let paths = BTreeSet::from([path("readinessProbe"), path("livenessProbe")]);
     assert_eq!(paths, BTreeSet::from(["/livez".to_owned(), "/readyz".to_owned()]));
     assert_eq!(world.samewire.admin("/livez").await.head.status, 200);
-    let admin = world.samewire.admin;
-    let ready = async {
-        while Request::get("/readyz").ask(admin).await.head.status != 200 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    within("ready once the engine answers", ready).await;
+    world.samewire.admin_becomes("/readyz", 200).await;
     world.end().await;
 }
 
@@ -199,24 +191,14 @@ async fn the_probes_are_answered() {
 #[tokio::test]
 async fn fault_o04_the_admin_port_closes_only_after_the_last_answer() {
     let gate = Gate::default();
-    let script =
-        Script::new().head_sse().role().text("before ").wait(&gate).text("after").finish("stop").done().end();
+    let script = Script::stream().text("before ").wait(&gate).text("after").stop();
     let engine = Engine::script(script).await;
     let setup = Setup::new().args(&["--engine", "vllm"]).upstream(&engine.url());
-    let mut samewire = crate::sim::Samewire::start(&setup.config("[timeouts]\nsettle = 0")).await;
-    let mut client = Client::connect(samewire.proxy).await;
-    client.send(&Request::stream("").bytes()).await;
-    assert_eq!(client.head().await.status, 200);
-    client.event_with("before").await;
+    let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 0")).await;
+    let mut client = Request::stream("").begin_until(samewire.proxy, "before").await;
 
     samewire.signal("TERM");
-    let admin = samewire.admin;
-    let draining = async {
-        while Request::get("/readyz").ask(admin).await.head.status != 503 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    within("no longer ready", draining).await;
+    samewire.admin_becomes("/readyz", 503).await;
     assert_eq!(samewire.admin("/livez").await.head.status, 200);
     assert!(samewire.running());
 
@@ -224,6 +206,6 @@ async fn fault_o04_the_admin_port_closes_only_after_the_last_answer() {
     let rest = String::from_utf8(client.rest().await).expect("UTF-8");
     assert!(rest.contains("after") && rest.ends_with("data: [DONE]\n\n"), "{rest}");
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
-    let closed = || std::net::TcpStream::connect(admin).is_err();
-    until("the admin port closed", PATIENCE, closed).await;
+    let closed = || std::net::TcpStream::connect(samewire.admin).is_err();
+    until("the admin port closed", closed).await;
 }

@@ -1,8 +1,8 @@
 //! Successful responses: statuses, headers, bytes.
 
 use crate::canonical::{Canonical, grammar, usage_object};
-use crate::sim::{Client, Ended, Engine, Gate, Head, PROMPT, Request, Script, Setup, World};
-use std::time::Duration;
+use crate::sim::Head;
+use crate::sim::prelude::*;
 
 const ENVELOPE: &str = r#""id":"9f0","object":"chat.completion.chunk","created":1,"model":"m""#;
 
@@ -17,8 +17,8 @@ fn check_names(head: &Head) {
 
 #[tokio::test]
 async fn stream_has_the_headers_of_a_stream() {
-    let world = World::start(Engine::script(Script::answer("a", 3)).await, Setup::new()).await;
-    let answer = world.ask(&Request::stream("").header("x-request-id", "my.id_1-A")).await;
+    let world = World::start(Script::answer("a", 3), Setup::new()).await;
+    let answer = world.request(&Request::stream("").header("x-request-id", "my.id_1-A")).await;
     let head = &answer.head;
     assert_eq!((head.status, head.version.as_str()), (200, "HTTP/1.1"));
     assert_eq!(head.header("content-type"), Some("text/event-stream; charset=utf-8"));
@@ -36,8 +36,8 @@ async fn stream_has_the_headers_of_a_stream() {
 #[tokio::test]
 async fn json_answer_is_canonical_and_has_the_headers_of_one() {
     let body = r#"{"id":"chatcmpl-7","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","refusal":null,"annotations":null,"audio":null,"function_call":null,"tool_calls":[],"reasoning":"why"},"logprobs":null,"finish_reason":"stop","stop_reason":null,"token_ids":null}],"service_tier":null,"system_fingerprint":"vllm-0.21","usage":{"prompt_tokens":3,"total_tokens":8,"completion_tokens":5,"prompt_tokens_details":null},"prompt_logprobs":null,"kv_transfer_params":null}"#;
-    let world = World::start(Engine::script(Script::new().json("200 OK", body)).await, Setup::new()).await;
-    let answer = world.ask(&Request::plain("")).await;
+    let world = World::start(Script::ok(body), Setup::new()).await;
+    let answer = world.request(&Request::plain("")).await;
     let usage = usage_object(3, 5);
     let expected = format!(
         r#"{{"id":"chatcmpl-7","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"Hi","reasoning_content":"why","reasoning":"why","refusal":null,"annotations":[]}},"logprobs":null,"finish_reason":"stop"}}],"usage":{usage}}}"#
@@ -52,8 +52,7 @@ async fn json_answer_is_canonical_and_has_the_headers_of_one() {
     );
     assert_eq!(answer.ended, Ended::Length);
     check_names(&answer.head);
-    let again = world.ask(&Request::plain(r#","stream":false"#)).await;
-    assert_eq!(again.text(), expected);
+    assert_eq!(world.request(&Request::plain(r#","stream":false"#)).await.text(), expected);
     world.end().await;
 }
 
@@ -69,16 +68,16 @@ async fn request_id_is_echoed_if_harmless_and_minted_otherwise() {
         ("a\"b", false),
         ("", false),
     ];
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let world = World::plain(Setup::new()).await;
     for (given, echoed) in table {
         for request in [Request::stream(""), Request::chat("{"), Request::get("/v1/nothing")] {
-            let answer = world.ask(&request.header("x-request-id", given)).await;
+            let answer = world.request(&request.header("x-request-id", given)).await;
             let id = answer.head.header("x-request-id").expect("every answer has an id");
             assert_eq!(id == given, echoed, "{given:?} became {id:?}");
             assert!(echoed || minted(id), "{id:?}");
         }
     }
-    let ids = [world.ask(&Request::stream("")).await, world.ask(&Request::stream("")).await];
+    let ids = [world.stream("").await, world.stream("").await];
     assert_ne!(ids[0].head.header("x-request-id"), ids[1].head.header("x-request-id"));
     world.end().await;
 }
@@ -91,9 +90,7 @@ pub fn minted(id: &str) -> bool {
 
 #[tokio::test]
 async fn vllm_stream_comes_out_canonical() {
-    let engine = Script::new()
-        .head_sse()
-        .role()
+    let engine = Script::stream()
         .delta(r#"{"reasoning":"Think"}"#, "null")
         .delta(r#"{"reasoning":" é\u2028🤔"}"#, "null")
         .delta(r#"{"content":"Hi "}"#, "null")
@@ -106,8 +103,8 @@ async fn vllm_stream_comes_out_canonical() {
         .usage(3, 5)
         .done()
         .end();
-    let world = World::start(Engine::script(engine).await, Setup::new()).await;
-    let answer = world.ask(&Request::stream(r#","stream_options":{"include_usage":true}"#)).await;
+    let world = World::start(engine, Setup::new()).await;
+    let answer = world.stream(r#","stream_options":{"include_usage":true}"#).await;
     let expected = Canonical::with_usage()
         .role()
         .reasoning("Think")
@@ -146,8 +143,8 @@ async fn sglang_stream_comes_out_canonical() {
         ))
         .done()
         .end();
-    let world = World::start_as(Engine::script(engine).await, "sglang", Setup::new()).await;
-    let answer = world.ask(&Request::stream("")).await;
+    let world = World::start_as(engine, "sglang", Setup::new()).await;
+    let answer = world.stream("").await;
     let expected =
         Canonical::with_id("chatcmpl-9f0").role().reasoning("Think").content("Hi").finish("stop").done();
     assert_eq!(answer.text(), expected.text());
@@ -162,9 +159,9 @@ async fn completions_come_out_canonical() {
         )
     };
     let engine = Script::new().head_sse().ev(&chunk("a", "null")).ev(&chunk("b", "\"length\"")).done().end();
-    let world = World::start(Engine::script(engine).await, Setup::new()).await;
+    let world = World::start(engine, Setup::new()).await;
     let body = format!(r#"{{"model":"m","prompt":"{PROMPT}","stream":true}}"#);
-    let answer = world.ask(&Request::post("/v1/completions", body)).await;
+    let answer = world.post("/v1/completions", body).await;
     let frame = |text: &str, finish: &str| {
         format!(
             "data: {{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":1,\"model\":\"m\",\"choices\":[{{\"text\":\"{text}\",\"index\":0,\"logprobs\":null,\"finish_reason\":{finish}}}]}}\n\n"
@@ -183,9 +180,8 @@ async fn status_is_held_until_the_first_event() {
     let error = r#"{"error":{"message":"too many","type":"TooManyRequests","param":null,"code":429}}"#;
     let script =
         Script::new().head_sse().chunk(": ping\n\n").sleep(Duration::from_millis(50)).ev(error).done().end();
-    let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
-    let answer = world.ask(&Request::stream("")).await;
-    assert_eq!(answer.head.status, 429, "{}", answer.text());
+    let world = World::start(script, Setup::new().allow_errors()).await;
+    let answer = world.stream("").await.with_status(429);
     assert_eq!(answer.fault().name(), ("rate_limit_error", Some("rate_limit_exceeded")));
     world.end().await;
 }
@@ -194,13 +190,10 @@ async fn status_is_held_until_the_first_event() {
 #[tokio::test]
 async fn each_frame_is_flushed_when_it_is_ready() {
     let gates: [Gate; 3] = Default::default();
-    let script = Script::new().head_sse().role().text("one").wait(&gates[0]).text("two").wait(&gates[1]);
+    let script = Script::stream().text("one").wait(&gates[0]).text("two").wait(&gates[1]);
     let script = script.finish("stop").wait(&gates[2]).done().end();
-    let world = World::start(Engine::script(script).await, Setup::new()).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    assert_eq!(client.head().await.status, 200);
-    client.event_with("assistant").await;
+    let world = World::start(script, Setup::new()).await;
+    let mut client = world.begin_until(&Request::stream(""), "assistant").await;
     client.event_with("one").await;
     gates[0].open();
     client.event_with("two").await;
@@ -215,7 +208,7 @@ async fn each_frame_is_flushed_when_it_is_ready() {
 
 #[tokio::test]
 async fn a_connection_serves_many_requests() {
-    let world = World::start(Engine::script(Script::answer("a", 2)).await, Setup::new()).await;
+    let world = World::start(Script::answer("a", 2), Setup::new()).await;
     let mut client = Client::connect(world.proxy()).await;
     for _ in 0..5 {
         for request in [Request::stream(""), Request::get("/v1/nothing"), Request::chat("[")] {
@@ -223,38 +216,34 @@ async fn a_connection_serves_many_requests() {
             client.answer().await;
         }
     }
-    assert_eq!(world.engine.attempt_count(), 5);
-    world.end().await;
+    world.end_after(5).await;
 }
 
 #[tokio::test]
 async fn models_are_listed_and_found() {
-    let world = World::start(Engine::script(Script::new()).await, Setup::new()).await;
-    let list = world.ask(&Request::get("/v1/models")).await;
+    let world = World::start(Script::new(), Setup::new()).await;
+    let list = world.get("/v1/models").await;
     assert_eq!((list.head.status, list.head.header("content-type")), (200, Some("application/json")));
     assert!(
         list.text().starts_with(r#"{"object":"list","data":[{"id":"m","object":"model","#),
         "{}",
         list.text()
     );
-    let found = world.ask(&Request::get("/v1/models/m")).await;
-    assert_eq!(found.head.status, 200, "{}", found.text());
+    let found = world.get("/v1/models/m").await.with_status(200);
     assert!(found.text().starts_with(r#"{"id":"m","object":"model","created":"#), "{}", found.text());
-    let missing = world.ask(&Request::get("/v1/models/other")).await;
-    assert_eq!(missing.failure(), (404, "invalid_request_error".into(), Some("model_not_found".into())));
+    let missing = world.get("/v1/models/other").await;
+    assert_eq!(missing.failure(), "404 invalid_request_error model_not_found");
     world.end().await;
 }
 
 #[tokio::test]
 async fn a_model_with_a_slash_in_its_name_is_found() {
     let engine = Engine::script(Script::new()).await;
-    engine.set_models(Script::new().json(
-        "200 OK",
+    engine.set_models(Script::ok(
         r#"{"object":"list","data":[{"id":"org/name","object":"model","created":5,"owned_by":"sglang"}]}"#,
     ));
     let world = World::start_as(engine, "sglang", Setup::new()).await;
-    let found = world.ask(&Request::get("/v1/models/org/name")).await;
-    assert_eq!(found.head.status, 200, "{}", found.text());
+    let found = world.get("/v1/models/org/name").await.with_status(200);
     assert!(found.text().starts_with(r#"{"id":"org/name""#), "{}", found.text());
     world.end().await;
 }
@@ -265,10 +254,9 @@ async fn embeddings_pass_with_usage_normalised() {
     let body = format!(
         r#"{{"id":"embd-1","object":"list","created":1,"model":"m","data":[{{"index":0,"object":"embedding","embedding":{vector}}}],"usage":{{"prompt_tokens":4,"total_tokens":4,"completion_tokens":0,"prompt_tokens_details":null}}}}"#
     );
-    let world = World::start(Engine::script(Script::new().json("200 OK", &body)).await, Setup::new()).await;
+    let world = World::start(Script::ok(&body), Setup::new()).await;
     let asked = format!(r#"{{"model":"m","input":"{PROMPT}"}}"#);
-    let answer = world.ask(&Request::post("/v1/embeddings", asked.as_str())).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    let answer = world.post("/v1/embeddings", asked.as_str()).await.with_status(200);
     for part in
         [r#""object":"list""#, r#""model":"m""#, vector, r#""usage":{"prompt_tokens":4,"total_tokens":4}"#]
     {
@@ -282,10 +270,8 @@ async fn embeddings_pass_with_usage_normalised() {
 #[tokio::test]
 async fn errors_of_embeddings_are_normalised() {
     let error = r#"{"object":"error","message":"no embedding model","type":"BadRequestError","param":null,"code":400}"#;
-    let world =
-        World::start(Engine::script(Script::new().json("400 Bad Request", error)).await, Setup::new()).await;
-    let answer = world.ask(&Request::post("/v1/embeddings", r#"{"model":"m","input":"x"}"#)).await;
-    assert_eq!(answer.head.status, 400);
+    let world = World::start(Script::new().json("400 Bad Request", error), Setup::new()).await;
+    let answer = world.post("/v1/embeddings", r#"{"model":"m","input":"x"}"#).await.with_status(400);
     assert_eq!(
         answer.text(),
         r#"{"error":{"message":"no embedding model","type":"invalid_request_error","param":null,"code":null}}"#
@@ -301,9 +287,8 @@ async fn embeddings_pass_on_how_long_to_wait() {
         "HTTP/1.1 429 Too Many Requests\r\nretry-after: 7\r\nretry-after-ms: 6500\r\nx-ratelimit-left: 0\r\n";
     let script = Script::new()
         .raw(format!("{head}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
-    let world = World::start(Engine::script(script).await, Setup::new()).await;
-    let answer = world.ask(&Request::post("/v1/embeddings", r#"{"model":"m","input":"x"}"#)).await;
-    assert_eq!(answer.head.status, 429);
+    let world = World::start(script, Setup::new()).await;
+    let answer = world.post("/v1/embeddings", r#"{"model":"m","input":"x"}"#).await.with_status(429);
     for (name, value) in [("retry-after", "7"), ("retry-after-ms", "6500"), ("x-ratelimit-left", "0")] {
         assert_eq!(answer.head.header(name), Some(value), "{name}");
     }

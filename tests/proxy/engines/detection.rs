@@ -1,9 +1,7 @@
 //! Identification of engines: kind, version and front end, from their own answers, and again when something changes
 //! (engines G).
 
-use crate::sim::{Engine, PATIENCE, Request, Script, Setup, World, until, within, write_secret};
-use serde_json::json;
-use std::time::Duration;
+use crate::sim::prelude::*;
 
 /// Frequent probes, each with an identification.
 const QUICK: &str = "[health]\ninterval = 0.02\ntimeout = 0.5\nidentify = 0";
@@ -14,11 +12,11 @@ const NEWS: &str = "what the upstream is";
 
 fn listed(owner: &str) -> Script {
     let model = json!({"id": "m", "object": "model", "created": 7, "owned_by": owner});
-    Script::new().json("200 OK", &json!({"object": "list", "data": [model]}).to_string())
+    Script::ok(json!({"object": "list", "data": [model]}))
 }
 
 fn version(text: &str) -> Script {
-    Script::new().json("200 OK", &json!({"version": text}).to_string())
+    Script::ok(json!({"version": text}))
 }
 
 /// Returns an answer with a few of the settings that SGLang reports, in the order of its capture.
@@ -28,7 +26,7 @@ fn server_info(version: &str, reasoning: Option<&str>, tools: Option<&str>) -> S
         "reasoning_parser": reasoning, "tool_call_parser": tools, "dp_size": 1,
         "internal_states": [{"version": "none of this", "last_gen_throughput": 128.1}], "version": version,
     });
-    Script::new().json("200 OK", &info.to_string())
+    Script::ok(info)
 }
 
 /// Returns the same answer without the header `server`.
@@ -92,7 +90,7 @@ fn asked(engine: &Engine, path: &str) -> usize {
 /// Waits for some more probes.
 async fn probes(engine: &Engine, more: usize) {
     let before = asked(engine, "/v1/models");
-    until("probes", PATIENCE, || asked(engine, "/v1/models") >= before + more).await;
+    until("probes", || asked(engine, "/v1/models") >= before + more).await;
 }
 
 /// Returns the metric that describes the upstream.
@@ -110,7 +108,7 @@ async fn an_engine_says_what_it_is_before_it_is_asked_for_anything() {
     for (says, expected) in
         [("0.6.3.post1", "0.6.3.post1"), ("0.21.0", "0.21.0"), ("0.1.dev1+g1a2b3c4", "unknown")]
     {
-        let world = World::start_as(vllm(says).await, "auto", Setup::new().config(ONCE)).await;
+        let world = World::start_as(vllm(says), "auto", Setup::new().config(ONCE)).await;
         becomes_ready(&world).await;
         let word = if expected == "unknown" { "version=unreleased" } else { &format!("version={expected}") };
         let line = upstream_line(&world).await;
@@ -122,7 +120,7 @@ async fn an_engine_says_what_it_is_before_it_is_asked_for_anything() {
         let labels = format!(r#"engine="vllm",version="{expected}",front_end="own"}} 1"#);
         assert_eq!(info(&world).await, labels);
         probes(&world.engine, 5).await;
-        assert_eq!(asked(&world.engine, "/version"), 1, "it is not asked again and again");
+        assert_eq!(asked(&world.engine, "/version"), 1, "it is not requested again and again");
         world.samewire.logged(NEWS, 1).await;
         assert!(
             world.samewire.admin("/readyz").await.text().lines().eq(["ok"]),
@@ -174,7 +172,7 @@ async fn other_engines_are_known_too() {
         becomes_ready(&world).await;
         probes(&world.engine, 2).await;
         becomes(&world, &expected).await;
-        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+        assert_eq!(world.stream("").await.head.status, 200);
         world.end().await;
     }
 }
@@ -189,7 +187,7 @@ async fn probes_of_a_gateway_cost_nothing() {
             engine.set_models(models.clone());
             engine.set_health(Script::new().hang());
             if knows {
-                engine.set_route("/health/liveliness", Script::new().json("200 OK", "\"I'm alive!\""));
+                engine.set_route("/health/liveliness", Script::ok("\"I'm alive!\""));
             }
             let world = World::start_as(engine, "auto", Setup::new().config(ONCE).allow_errors()).await;
             becomes_ready(&world).await;
@@ -199,8 +197,8 @@ async fn probes_of_a_gateway_cost_nothing() {
                 ["engine=auto", "found_by=nothing"]
             };
             becomes(&world, &expected).await;
-            // The marks of the engine behind it do not make it one that is asked for its health.
-            assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+            // The marks of the engine behind it do not cause requests for its health.
+            assert_eq!(world.stream("").await.head.status, 200);
             probes(&world.engine, 5).await;
             assert_eq!(asked(&world.engine, "/health"), 0);
             assert!(upstream_line(&world).await.contains("ready=yes"));
@@ -215,7 +213,7 @@ async fn probes_of_a_gateway_cost_nothing() {
     }
 }
 
-/// An upstream without a list of models is asked for its health.
+/// An upstream without a list of models gets requests for its health.
 #[tokio::test]
 async fn what_lists_no_models_has_a_health_check() {
     let engine = Engine::script(Script::answer("a", 1)).await;
@@ -308,9 +306,9 @@ async fn an_engine_that_refuses_all_probes_is_identified_by_its_answers() {
         let world = unknown(stream(events), Setup::new().config(QUICK)).await;
         becomes_ready(&world).await;
         probes(&world.engine, 3).await;
-        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+        assert_eq!(world.stream("").await.head.status, 200);
         becomes(&world, expected).await;
-        // Probes refused for lack of a key do not discard what is known.
+        // Probes refused for lack of a key do not discard known facts.
         probes(&world.engine, 5).await;
         becomes(&world, expected).await;
         world.end().await;
@@ -320,12 +318,10 @@ async fn an_engine_that_refuses_all_probes_is_identified_by_its_answers() {
 #[tokio::test]
 async fn what_a_model_says_names_no_engine() {
     let says = r#"{"matched_stop": 1, "matched_stop":null,"system_fingerprint":"vllm-9.9.9-x","stop_reason":"id":"chatcmpl-"#;
-    let script = Script::new().head_sse().role().text(says).finish("stop").done().end();
-    let world = unknown(script, Setup::new().config(QUICK)).await;
+    let world = unknown(Script::stream().text(says).stop(), Setup::new().config(QUICK)).await;
     becomes_ready(&world).await;
     probes(&world.engine, 3).await;
-    let answer = world.ask(&Request::stream("")).await;
-    assert!(answer.text().contains("matched_stop"), "the words went through");
+    assert!(world.stream("").await.text().contains("matched_stop"), "the words went through");
     probes(&world.engine, 3).await;
     becomes(&world, &["engine=auto", "version=unknown"]).await;
     world.end().await;
@@ -334,14 +330,14 @@ async fn what_a_model_says_names_no_engine() {
 /// A rolling upgrade behind one address is noticed although the engine is never down.
 #[tokio::test]
 async fn another_version_under_the_same_address_is_noticed() {
-    let world = World::start_as(vllm("0.21.0").await, "auto", Setup::new().config(QUICK)).await;
+    let world = World::start_as(vllm("0.21.0"), "auto", Setup::new().config(QUICK)).await;
     becomes_ready(&world).await;
     becomes(&world, &["version=0.21.0"]).await;
     for of in ["0.32.0", "0.6.3.post1"] {
         world.engine.set_route("/version", version(of));
         becomes(&world, &[&format!("version={of}"), "engine=vllm"]).await;
         assert_eq!(info(&world).await, format!(r#"engine="vllm",version="{of}",front_end="own"}} 1"#));
-        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+        assert_eq!(world.stream("").await.head.status, 200);
     }
     // Another engine: nothing known of the first one is kept.
     world.engine.set_models(listed("sglang"));
@@ -357,7 +353,7 @@ async fn another_version_under_the_same_address_is_noticed() {
 /// An engine is identified again after an outage, because it may be another one.
 #[tokio::test]
 async fn an_engine_is_identified_again_after_an_outage() {
-    let world = World::start_as(vllm("0.21.0").await, "auto", Setup::new().config(ONCE).allow_errors()).await;
+    let world = World::start_as(vllm("0.21.0"), "auto", Setup::new().config(ONCE).allow_errors()).await;
     becomes_ready(&world).await;
     becomes(&world, &["version=0.21.0"]).await;
     world.engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
@@ -371,7 +367,7 @@ async fn an_engine_is_identified_again_after_an_outage() {
 /// A stream that breaks off triggers a new identification, even if no probe has failed.
 #[tokio::test]
 async fn an_answer_that_breaks_off_is_a_reason_to_look() {
-    let engine = Engine::script(Script::new().head_sse().role().text("a").rst()).await;
+    let engine = Engine::script(Script::stream().text("a").rst()).await;
     engine.set_models(listed("vllm"));
     engine.set_route("/version", version("0.21.0"));
     let world = World::start_as(engine, "auto", Setup::new().config(ONCE).allow_errors()).await;
@@ -380,7 +376,7 @@ async fn an_answer_that_breaks_off_is_a_reason_to_look() {
     world.engine.set_route("/version", version("0.32.0"));
     probes(&world.engine, 5).await;
     becomes(&world, &["version=0.21.0"]).await;
-    world.ask(&Request::stream("")).await;
+    world.stream("").await;
     becomes(&world, &["version=0.32.0"]).await;
     world.end().await;
 }
@@ -394,10 +390,10 @@ async fn identification_does_not_affect_health() {
         Script::new().rst(),
         Script::new().raw("CANARY nothing of HTTP\r\n\r\n").fin(),
         Script::new().whole("500 Internal Server Error", "", "CANARY"),
-        Script::new().json("200 OK", r#"["CANARY"]"#),
-        Script::new().json("200 OK", r#"{"version":{"CANARY":1}}"#),
-        Script::new().json("200 OK", r#"{"version":"CANARY\n\"} 1"}"#),
-        Script::new().json("200 OK", &json!({"version": huge}).to_string()),
+        Script::ok(r#"["CANARY"]"#),
+        Script::ok(r#"{"version":{"CANARY":1}}"#),
+        Script::ok(r#"{"version":"CANARY\n\"} 1"}"#),
+        Script::ok(json!({"version": huge})),
         server_info("99999.1.1", Some("CANARY parser\"}"), Some(&"p".repeat(65))),
     ] {
         let engine = Engine::script(Script::answer("a", 1)).await;
@@ -424,7 +420,7 @@ async fn a_configured_engine_stays_what_it_is() {
     becomes_ready(&world).await;
     becomes(&world, &["engine=sglang", "found_by=configuration", "version=0.5.12"]).await;
     world.end().await;
-    let world = World::start_as(vllm("0.21.0").await, "generic", Setup::new().config(QUICK)).await;
+    let world = World::start_as(vllm("0.21.0"), "generic", Setup::new().config(QUICK)).await;
     becomes_ready(&world).await;
     probes(&world.engine, 3).await;
     becomes(&world, &["engine=generic", "version=unknown"]).await;
@@ -441,10 +437,10 @@ async fn an_engines_own_key_goes_with_what_it_is_asked_and_nobody_elses() {
     for (setup, expected) in
         [(Setup::new().upstream_keys(&keys), Some("Bearer sk-CANARY-detection")), (Setup::new(), None)]
     {
-        let world = World::start_as(vllm("0.21.0").await, "auto", setup.config(QUICK)).await;
+        let world = World::start_as(vllm("0.21.0"), "auto", setup.config(QUICK)).await;
         becomes_ready(&world).await;
         becomes(&world, &["version=0.21.0"]).await;
-        world.ask(&Request::stream("")).await;
+        world.stream("").await;
         let probes = world.engine.probes();
         assert!(probes.iter().all(|probe| probe.header("authorization") == expected));
         world.end().await;

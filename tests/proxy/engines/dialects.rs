@@ -1,8 +1,7 @@
-//! Services that speak Chat Completions in a dialect of their own. Clients of all three APIs get the same from them as
+//! Services that speak Chat Completions in their own dialect. Clients of all three APIs get the same from them as
 //! from anybody else.
 
-use crate::sim::{Engine, Request, Script, Setup, Socket, World};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 
 /// Returns the same question in each API, as a stream or whole.
 fn questions(stream: bool) -> [Request; 3] {
@@ -58,7 +57,7 @@ fn script(messages: &[Value], finish: &str, stream: bool) -> Script {
     };
     if !stream {
         let choice = json!({"index": 0, "message": messages[0], "finish_reason": finish});
-        return Script::new().json("200 OK", &envelope("chat.completion", choice));
+        return Script::ok(envelope("chat.completion", choice));
     }
     let mut script = Script::new().head_sse();
     for delta in messages {
@@ -72,7 +71,7 @@ fn script(messages: &[Value], finish: &str, stream: bool) -> Script {
 #[tokio::test]
 async fn texts_in_lists_of_parts() {
     // Mistral's parts (microsoft/agent-framework#6978), and MiniMax's details (BerriAI/litellm#31890), also beside
-    // the same reasoning under a name of its own.
+    // the same reasoning under its own name.
     let parts = json!([
         {"type": "thinking", "thinking": [{"type": "text", "text": "I think."}], "closed": true},
         {"type": "reference", "reference_ids": [1]},
@@ -91,7 +90,7 @@ async fn texts_in_lists_of_parts() {
             let engine = Engine::answering(move |_| script(&messages, "stop", stream)).await;
             let world = World::start(engine, Setup::new()).await;
             for question in questions(stream) {
-                let answer = world.ask(&question).await;
+                let answer = world.request(&question).await;
                 let expected = ("I think.".to_owned(), "Hello!".to_owned());
                 assert_eq!(told(answer.text()), expected, "{what}: {}", answer.text());
             }
@@ -126,7 +125,7 @@ async fn finish_words_of_other_services() {
             let engine = Engine::answering(move |_| script(&message, word, stream)).await;
             let world = World::start(engine, Setup::new().upstream_keys("engine = \"vllm\"")).await;
             for (question, expected) in questions(stream).into_iter().zip(expected) {
-                let answer = world.ask(&question).await;
+                let answer = world.request(&question).await;
                 // A whole response that fails is an HTTP error.
                 let fails_whole = expected == "response.failed" && !stream;
                 let expected = if fails_whole { "upstream_aborted" } else { expected };
@@ -147,10 +146,9 @@ async fn errors_in_a_field_of_their_own() {
         let error = json!({"code": 500, "message": said, "type": "server_error"});
         Script::new().head_sse().ev(&chunk.to_string()).chunk(format!("error: {error}\n\n")).end()
     });
-    let setup = Setup::new().config("[wire]\nengine_errors = \"pass\"\n");
-    let world = World::start(engine.await, setup).await;
+    let world = World::start(engine.await, Setup::new().config("[wire]\nengine_errors = \"pass\"\n")).await;
     for question in questions(true) {
-        let answer = world.ask(&question).await;
+        let answer = world.request(&question).await;
         assert_eq!(told(answer.text()).1, "Half of");
         assert!(answer.text().contains(&format!("\"message\":\"{said}\"")), "{}", answer.text());
     }
@@ -172,8 +170,7 @@ async fn quotas_of_engines_in_the_older_dialect() {
             (older(responses), "quota_exceeded"),
             (older(chat), "insufficient_quota"),
         ] {
-            let answer = world.ask(&request).await;
-            assert_eq!(answer.failure(), (429, "insufficient_quota".into(), Some(code.into())));
+            assert_eq!(world.request(&request).await.failure(), format!("429 insufficient_quota {code}"));
         }
     }
     let mut socket = Socket::open_with(world.proxy(), &older(Socket::request("/v1/responses"))).await;

@@ -2,10 +2,7 @@
 //! nothing of the engine's host. The log has everything but the content of the request.
 
 use crate::clients::keys::entry;
-use crate::sim::{
-    Answer, Attempt, Engine, KEY, PATIENCE, PROMPT, Request, Script, Setup, Socket, World, until,
-};
-use serde_json::Value;
+use crate::sim::prelude::*;
 use std::path::PathBuf;
 
 /// Error text that reveals details of the engine's host.
@@ -56,7 +53,7 @@ fn own_key(folder: &str, key: &str) -> (PathBuf, String) {
     let folder = std::env::temp_dir().join(format!("samewire-{folder}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("key");
-    crate::sim::write_secret(&path, key);
+    write_secret(&path, key);
     (folder, format!("api_key_file = {path:?}"))
 }
 
@@ -68,7 +65,7 @@ fn refusal(answer: &Answer) -> (String, String) {
 /// Returns the log line of a request.
 async fn line(world: &World, request_id: &str) -> Value {
     let find = || world.samewire.request_lines().into_iter().find(|line| line.contains(request_id));
-    until("the request's line", PATIENCE, || find().is_some()).await;
+    until("the request's line", || find().is_some()).await;
     serde_json::from_str(&find().unwrap()).unwrap()
 }
 
@@ -77,7 +74,7 @@ async fn failures_of_an_engine_are_told_by_their_class_and_the_log_has_the_rest(
     let engine = failing_engine("500 Internal Server Error", &format!("{TRACE}: {PROMPT}")).await;
     let world = World::start(engine, masking()).await;
     for (what, request) in requests() {
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         let (message, id) = refusal(&answer);
         assert_eq!(answer.head.status, 500, "{what}");
         assert!(
@@ -114,9 +111,9 @@ async fn an_operator_decides_how_much_of_an_engines_text_clients_read() {
         ("mask", "503 Service Unavailable", TRACE, "The upstream engine is overloaded."),
     ] {
         let setup = Setup::new().allow_errors().set(&format!("engine_errors={policy}"));
-        let world = World::start(failing_engine(status, message).await, setup).await;
+        let world = World::start(failing_engine(status, message), setup).await;
         for (what, request) in requests() {
-            let told = world.ask(&request).await.fault().message;
+            let told = world.request(&request).await.fault().message;
             let rest = told.strip_prefix(expected).unwrap_or_else(|| panic!("{policy} {what}: {told}"));
             assert_eq!(
                 rest.is_empty(),
@@ -128,14 +125,14 @@ async fn an_operator_decides_how_much_of_an_engines_text_clients_read() {
     }
 }
 
-/// With `auto`, only clients of the same machine, which need no key, read what an engine says of its own failures.
+/// With `auto`, only clients of the same machine, which need no key, read an engine's text about its own failures.
 #[tokio::test]
 async fn clients_of_the_same_machine_read_the_engines_text() {
     let with_key = Setup::new().allow_errors().config(&entry(KEY, ""));
     for (setup, expected) in [(Setup::new().allow_errors(), REDACTED), (with_key, INTERNAL)] {
-        let world = World::start(failing_engine("500 Internal Server Error", TRACE).await, setup).await;
+        let world = World::start(failing_engine("500 Internal Server Error", TRACE), setup).await;
         for (what, request) in requests() {
-            let told = world.ask(&request).await.fault().message;
+            let told = world.request(&request).await.fault().message;
             assert!(told.starts_with(expected), "{what}: {told}");
             assert!(!told.contains("/opt/vllm") && !told.contains("10.1.2.3"), "{what}: {told}");
         }
@@ -156,9 +153,9 @@ async fn the_text_before_a_line_of_source_stays() {
             "{'type': 'dict_type', 'loc': ('body', 'logit_bias'), 'msg': 'Input should be a valid dictionary', 'input': [[1, 2]]}",
         ),
     ] {
-        let engine = Engine::script(Script::new().json("400 Bad Request", body)).await;
-        let world = World::start(engine, Setup::new().allow_errors()).await;
-        let (message, id) = refusal(&world.ask(&requests()[1].1).await);
+        let world =
+            World::start(Script::new().json("400 Bad Request", body), Setup::new().allow_errors()).await;
+        let (message, id) = refusal(&world.request(&requests()[1].1).await);
         let rest = format!("The rest of the engine's message is in the log, under request id {id}.");
         assert_eq!(message, format!("1 validation error:\n  {error}\n{rest}"));
         world.end().await;
@@ -169,10 +166,10 @@ async fn the_text_before_a_line_of_source_stays() {
 /// response.
 #[tokio::test]
 async fn errors_in_a_stream_are_told_by_their_class() {
-    let begun = |_: &Attempt| Script::new().head_sse().role().text("a").ev(&error(TRACE)).end();
-    let world = World::start(Engine::answering(begun).await, masking()).await;
+    let begun = |_: &Attempt| Script::stream().text("a").ev(&error(TRACE)).end();
+    let world = World::start(Engine::answering(begun), masking()).await;
     for (what, request) in [&requests()[0], &requests()[3]] {
-        let answer = world.ask(request).await;
+        let answer = world.request(request).await;
         let id = answer.head.header("x-request-id").unwrap().to_owned();
         assert_eq!(answer.head.status, 200, "{what}");
         let text = answer.text();
@@ -187,8 +184,7 @@ async fn errors_in_a_stream_are_told_by_their_class() {
 
 #[tokio::test]
 async fn errors_on_a_websocket_are_told_by_their_class() {
-    let engine = failing_engine("500 Internal Server Error", TRACE).await;
-    let world = World::start(engine, masking()).await;
+    let world = World::start(failing_engine("500 Internal Server Error", TRACE), masking()).await;
     let mut socket = Socket::open(world.proxy()).await;
     socket.send(&crate::responses::socket::prompted("m", "")).await;
     let said = socket.text().await;
@@ -203,16 +199,12 @@ async fn the_log_says_why_an_engine_refuses_samewires_key() {
     let (folder, own_key) = own_key("key", "own-key");
     let engine =
         Engine::script(Script::new().json("401 Unauthorized", r#"{"error":"key has expired"}"#)).await;
-    let setup = Setup::new().allow_errors().upstream_keys(&own_key);
-    let world = World::start(engine, setup).await;
-    let answer = world.ask(&Request::stream("")).await;
+    let world = World::start(engine, Setup::new().allow_errors().upstream_keys(&own_key)).await;
+    let answer = world.stream("").await;
     let (message, id) = refusal(&answer);
     assert_eq!((answer.head.status, message.as_str()), (502, "The upstream engine refused the proxy."));
     let line = line(&world, &id).await;
-    assert_eq!(
-        (&line["engine_status"], &line["engine_error"]),
-        (&Value::from(401), &Value::from("key has expired"))
-    );
+    assert_members(&line, &json!({"engine_status": 401, "engine_error": "key has expired"}));
     assert!(!line.to_string().contains(KEY), "{line}");
     std::fs::remove_dir_all(&folder).unwrap();
     world.end().await;
@@ -236,7 +228,7 @@ async fn clients_do_not_read_samewires_key() {
             if (name, status) == ("relayed", "200 OK") {
                 continue;
             }
-            let text = world.ask(&request).await.text().to_owned();
+            let text = world.request(&request).await.text().to_owned();
             assert!(text.contains("message\":\"[…] is over its limit"), "{name} {text}");
         }
         world.end().await;
@@ -252,7 +244,7 @@ async fn the_log_repeats_no_key_that_an_engine_repeats() {
     let said = error("the keys key_of_the_client and key.of.samewire have expired");
     let in_stream = said.clone();
     let engine = Engine::answering(move |attempt| match attempt.text().contains("\"stream\":true") {
-        true => Script::new().head_sse().role().text("a").ev(&in_stream).done().end(),
+        true => Script::stream().text("a").ev(&in_stream).done().end(),
         false => Script::new().json("400 Bad Request", &said),
     });
     let setup = Setup::new().allow_errors().upstream_keys(&own_key);
@@ -261,7 +253,7 @@ async fn the_log_repeats_no_key_that_an_engine_repeats() {
     let requests = streams.map(|(_, request)| request).chain([Request::plain("")]);
     for request in requests {
         let request = request.without("authorization").header("authorization", "Bearer key_of_the_client");
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         let text = answer.text();
         assert!(text.contains("and […] have expired") && !text.contains("key.of.samewire"), "{text}");
         let line = line(&world, answer.head.header("x-request-id").unwrap()).await;

@@ -1,8 +1,7 @@
-//! Files in the parts of messages, for engines that take none: what is text goes on as text.
+//! Files in the parts of messages, for engines that take none: text files are sent as text.
 
 use crate::responses::over_chat::ask;
-use crate::sim::{Engine, Request, Script, Setup, World};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 
 const TEXT: &str = r#""filename":"a.md","file_data":"data:text/markdown;base64,IyBh""#;
 const PDF: &str = r#""filename":"a.pdf","file_data":"data:application/pdf;base64,JVBERi0xLjQ=""#;
@@ -22,11 +21,10 @@ fn response(file: &str) -> Request {
 #[tokio::test]
 async fn one_rule_holds_for_chat_and_responses() {
     let answer = r#"{"id":"a","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#;
-    let world = World::start(Engine::script(Script::new().json("200 OK", answer)).await, Setup::new()).await;
+    let world = World::start(Script::ok(answer), Setup::new()).await;
     for (at, request) in [chat(TEXT), response(TEXT)].iter().enumerate() {
-        let answer = world.ask(request).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
-        let sent: Value = serde_json::from_slice(&world.engine.attempts()[at].body).unwrap();
+        world.request(request).await.with_status(200);
+        let sent = world.engine.attempts()[at].json();
         let content = json!([{"type": "text", "text": "b"}, {"type": "text", "text": "a.md\n# a"}]);
         assert_eq!(sent["messages"], json!([{"role": "user", "content": content}]));
     }
@@ -36,7 +34,7 @@ async fn one_rule_holds_for_chat_and_responses() {
         (response(PDF), "input", "input_file"),
         (response(r#""file_id":"file-1""#), "input", "input_file"),
     ] {
-        let fault = world.ask(&request).await.fault();
+        let fault = world.request(&request).await.fault();
         assert_eq!(fault.name(), ("invalid_request_error", Some("unsupported_value")));
         assert_eq!(fault.param.as_deref(), Some(param));
         let message = format!(
@@ -45,6 +43,5 @@ async fn one_rule_holds_for_chat_and_responses() {
         );
         assert_eq!(fault.message, message);
     }
-    assert_eq!(world.engine.attempt_count(), 2);
-    world.end().await;
+    world.end_after(2).await;
 }

@@ -4,16 +4,12 @@
 use crate::canonical::{Canonical, grammar};
 use crate::clients::leaving::settled;
 use crate::clients::patience::readers;
-use crate::sim::{
-    Answer, Client, CloseKind, Ended, Engine, Gate, PATIENCE, Request, SOON, Script, Setup, Step, World,
-    until,
-};
-use std::time::{Duration, Instant};
+use crate::sim::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 fn flood(events: u64, size: usize) -> Script {
-    Script::new().head_sse().role().then(Step::Flood { events, size })
+    Script::stream().then(Step::Flood { events, size })
 }
 
 /// The client reads nothing and the engine breaks off: the error frame cannot be written, and a regular end would
@@ -24,13 +20,12 @@ async fn fault_u15_an_end_that_cannot_be_told() {
         let gate = Gate::default();
         let script = flood(400, 16 << 10).wait(&gate).close(manner);
         let setup = Setup::new().allow_errors().config("[timeouts]\nclient_write_stall = 1.2");
-        let world = World::start(Engine::script(script).await, setup).await;
-        let mut client = Client::connect_narrow(world.proxy()).await;
-        client.send(&Request::stream("").bytes()).await;
+        let world = World::start(script, setup).await;
+        let mut client = Request::stream("").send_narrow(world.proxy()).await;
         client.head().await;
         settled(|| world.engine.written(0)).await;
         gate.open();
-        until("a line", PATIENCE, || world.samewire.request_lines().len() == 1).await;
+        until("a line", || world.samewire.request_lines().len() == 1).await;
         while client.piece().await.is_some() {}
         assert!(matches!(client.ended(), Ended::Reset | Ended::Short), "{:?}", client.ended());
         world.end().await;
@@ -49,50 +44,46 @@ async fn fault_u40_an_answer_may_be_so_long_and_no_longer() {
     const LIMIT: usize = 1_000_000;
     let setup = || Setup::new().allow_errors().config(&format!("[limits]\nmax_answer_bytes = {LIMIT}"));
     for size in [0, 100, 16 << 10] {
-        let world = World::start(Engine::script(flood(1_000_000, size)).await, setup()).await;
-        let answer = world.ask(&Request::stream("")).await;
+        let world = World::start(flood(1_000_000, size), setup()).await;
+        let answer = world.stream("").await;
         ends_with(&answer, "upstream_invalid_response");
         assert!(answer.body.len() < 2 * LIMIT, "{}", answer.body.len());
-        until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
+        until("the answer is cancelled", || world.engine.active_generations() == 0).await;
         assert!(world.engine.written(0) < 16 << 20, "{}", world.engine.written(0));
         let before = world.samewire.allocated();
         let whole = Request::plain(r#","user":"whole""#);
-        let answer = world.ask(&whole).await;
-        assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_invalid_response".into())));
+        assert_eq!(world.request(&whole).await.failure(), "502 server_error upstream_invalid_response");
         let responses = crate::responses::over_chat::prompt("m", r#","stream":true"#);
-        let answer = world.ask(&responses).await;
+        let answer = world.request(&responses).await;
         assert!(answer.text().contains("event: response.failed"), "{:.300}", answer.text());
         assert!(answer.text().contains("upstream_invalid_response"), "the code is told");
         assert!(world.samewire.allocated().saturating_sub(before) < 24 << 20, "no more is kept than that");
         world.end().await;
     }
     // A shorter answer passes completely.
-    let script = flood(50, 16 << 10).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, setup()).await;
-    assert!(world.ask(&Request::stream("")).await.text().ends_with("data: [DONE]\n\n"));
-    world.end().await;
+    let script = flood(50, 16 << 10).stop();
+    assert!(World::answer(script, setup(), &Request::stream("")).await.text().ends_with("data: [DONE]\n\n"));
 }
 
 #[tokio::test]
 async fn fault_u40_an_answer_may_take_so_long_and_no_longer() {
     // Neither tokens nor empty deltas prolong the time.
-    let words = Script::new().head_sse().role().tok("a", 1_000, Duration::from_millis(20)).hang();
-    let hollow = (0..1_000).fold(Script::new().head_sse().role().text("a"), |script, _| {
+    let words = Script::stream().tok("a", 1_000, Duration::from_millis(20)).hang();
+    let hollow = (0..1_000).fold(Script::stream().text("a"), |script, _| {
         script.delta("{}", "null").chunk(": alive\n\n").sleep(Duration::from_millis(20))
     });
     for script in [words, hollow.hang()] {
         let setup = Setup::new().allow_errors().config("[timeouts]\ntotal_stream = 0.9\ninter_token = 0.6");
-        let world = World::start(Engine::script(script).await, setup).await;
+        let world = World::start(script, setup).await;
         for request in [Request::stream(""), crate::responses::over_chat::prompt("m", r#","stream":true"#)] {
             let start = Instant::now();
-            let answer = world.ask(&request).await;
-            let took = start.elapsed();
-            assert!(took > Duration::from_millis(850) && took < PATIENCE, "{took:?}");
+            let answer = world.request(&request).await;
+            assert_took(start, 850);
             assert!(answer.text().contains("upstream_timeout"), "{:.300}", answer.text());
             assert!(!answer.text().contains("[DONE]"));
             assert_eq!(answer.ended, Ended::LastChunk);
             let idle = || world.engine.active_generations() == 0;
-            until("the engine is let go", PATIENCE, idle).await;
+            until("the answer is cancelled", idle).await;
         }
         world.end().await;
     }
@@ -100,7 +91,7 @@ async fn fault_u40_an_answer_may_take_so_long_and_no_longer() {
 
 const WHOLE: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#;
 
-/// Returns answers with contradictory framing, each with the bytes that a smuggler would hide behind it.
+/// Returns answers with contradictory framing, each with the bytes that a smuggler would hide after it.
 fn lies() -> Vec<(String, Vec<u8>)> {
     let foreign = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n\"foreign\"";
     let n = WHOLE.len();
@@ -172,7 +163,7 @@ async fn fault_u41_framing_that_lies_harms_nobody_else() {
             });
             let config = "[timeouts]\nfirst_token = 5\ninter_token = 0.5\ntotal_whole = 2";
             let world = World::start(engine.await, Setup::new().allow_errors().config(config)).await;
-            let first = world.ask(&Request::plain(r#","user":"first""#)).await;
+            let first = world.request(&Request::plain(r#","user":"first""#)).await;
             // An answer that is complete by one of its lengths is read by that; the rest of the connection is
             // discarded.
             match what.as_str() {
@@ -187,7 +178,7 @@ async fn fault_u41_framing_that_lies_harms_nobody_else() {
                 ),
             }
             for _ in 0..2 {
-                let second = world.ask(&Request::stream("")).await;
+                let second = world.stream("").await;
                 assert_eq!(second.text(), Canonical::answer("good", 2).text(), "{what}, then another client");
             }
             for text in ["foreign", "injected"] {
@@ -207,7 +198,7 @@ async fn fault_u41_framing_that_lies_harms_nobody_else() {
 /// arrived.
 #[tokio::test]
 async fn fault_u41_framing_that_breaks_in_a_stream() {
-    let begun = || Script::new().head_sse().role().tok("a", 2, Duration::ZERO);
+    let begun = || Script::stream().tok("a", 2, Duration::ZERO);
     for broken in [
         "xyz\r\n",
         "-5\r\nabc\r\n",
@@ -219,12 +210,12 @@ async fn fault_u41_framing_that_breaks_in_a_stream() {
     ] {
         let scripts = vec![begun().raw(broken).text("late").done().end(), Script::answer("good", 2)];
         let setup = Setup::new().allow_errors().config("[timeouts]\ninter_token = 1");
-        let world = World::start(Engine::in_turn(scripts).await, setup).await;
-        let answer = world.ask(&Request::stream("")).await;
+        let world = World::start(Engine::in_turn(scripts), setup).await;
+        let answer = world.stream("").await;
         assert!(answer.text().starts_with(Canonical::new().role().tok("a", 2).text()), "{broken:?}");
         let last = *grammar(answer.text()).last().expect("an end");
         assert!(last.starts_with("event: error\n") && !answer.text().contains("late"), "{broken:?}: {last}");
-        let second = world.ask(&Request::stream("")).await;
+        let second = world.stream("").await;
         assert_eq!(second.text(), Canonical::answer("good", 2).text(), "{broken:?}, then another client");
         let attempts = world.engine.attempts();
         assert_ne!(attempts[0].connection, attempts[1].connection, "{broken:?}: it is not used again");
@@ -238,7 +229,7 @@ async fn fault_u41_framing_that_breaks_in_a_stream() {
 async fn fault_u45b_short_streams_are_not_slowed_down() {
     const ROUNDS: usize = 100;
     let most = Duration::from_millis(if cfg!(debug_assertions) { 15 } else { 2 });
-    let world = World::start(Engine::script(Script::answer("a", 2)).await, Setup::new()).await;
+    let world = World::start(Script::answer("a", 2), Setup::new()).await;
     let request = Request::stream("").bytes();
     let mut medians = Vec::new();
     // On a busy machine, at least one of them is undisturbed.
@@ -251,8 +242,7 @@ async fn fault_u45b_short_streams_are_not_slowed_down() {
             for (client, times) in [&mut direct, &mut through].into_iter().zip(&mut medians_of) {
                 let start = Instant::now();
                 client.send(&request).await;
-                client.head().await;
-                client.event_with("a.0").await;
+                client.event_with_head("a.0").await;
                 times.push(start.elapsed());
                 client.rest().await;
             }
@@ -291,8 +281,8 @@ async fn fault_u48_large_events_cost_in_proportion() {
     let (one, other) = (large.clone(), small.clone());
     let engine = Engine::answering(move |attempt| {
         let times = |event: &str, count| {
-            let begun = Script::new().head_sse().role();
-            (0..count).fold(begun, |script, _| script.ev(event)).finish("stop").done().end()
+            let begun = Script::stream();
+            (0..count).fold(begun, |script, _| script.ev(event)).stop()
         };
         match attempt.text() {
             text if text.contains("few") => times(&one, few),
@@ -331,7 +321,7 @@ async fn fault_u48_large_events_cost_in_proportion() {
 async fn fault_u49_an_engine_that_ignores_the_close() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
-    let begun = Script::new().head_sse().role().text("a").bytes();
+    let begun = Script::stream().text("a").bytes();
     let more = Script::new().text("b").bytes();
     let (told, mut broken) = tokio::sync::mpsc::channel(64);
     let stubborn = tokio::spawn(async move {
@@ -356,7 +346,7 @@ async fn fault_u49_an_engine_that_ignores_the_close() {
             });
         }
     });
-    let world = World::start(Engine::script(Script::new()).await, Setup::new().upstream(&url)).await;
+    let world = World::start(Script::new(), Setup::new().upstream(&url)).await;
     let cancels = async || {
         let metrics = world.samewire.metrics().await;
         let line = metrics
@@ -367,9 +357,7 @@ async fn fault_u49_an_engine_that_ignores_the_close() {
     };
     assert_eq!(cancels().await, 0);
     for n in 1..=5 {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&Request::stream("").bytes()).await;
-        client.event_with_head("\"b\"").await;
+        let client = world.begin_until(&Request::stream(""), "\"b\"").await;
         let cpu = world.samewire.cpu();
         let left = client.leave(if n % 2 == 0 { CloseKind::Fin } else { CloseKind::Rst });
         let seen = tokio::time::timeout(PATIENCE, broken.recv()).await.expect("the connection is closed");
@@ -396,16 +384,16 @@ async fn the_buffer_of_a_stream_is_as_large_as_it_is_set() {
     let is_large: fn(u64) -> bool = |held| held > 256 << 10;
     for (buffer, name, is_kept) in [(8 << 10, "small", is_small), (8 << 20, "large", is_large)] {
         let gate = Gate::default();
-        let begun = Script::new().head_sse().role().text("ready").wait(&gate);
-        let script = begun.then(Step::Flood { events: 4_000, size: 8 << 10 }).finish("stop").done().end();
+        let begun = Script::stream().text("ready").wait(&gate);
+        let script = begun.then(Step::Flood { events: 4_000, size: 8 << 10 }).stop();
         let setup = Setup::new().config(&format!("[limits]\nstream_buffer_bytes = {buffer}"));
-        let world = World::start(Engine::script(script).await, setup).await;
+        let world = World::start(script, setup).await;
         let clients = readers(&world, READERS).await;
         let before = world.samewire.allocated();
         gate.open();
         settled(|| (0..clients.len()).map(|n| world.engine.written(n)).sum()).await;
         let held = || world.samewire.allocated().saturating_sub(before) / READERS as u64;
-        until(&format!("the buffer of each client is {name}"), PATIENCE, || is_kept(held())).await;
+        until(&format!("the buffer of each client is {name}"), || is_kept(held())).await;
         println!("kept for each client with a {name} buffer: {}", held());
         for client in clients {
             client.leave(CloseKind::Rst);
@@ -422,14 +410,13 @@ async fn an_engines_error_is_read_as_far_as_is_set() {
     );
     for (limit, heard) in [(20_000, true), (1_024, false)] {
         let setup = Setup::new().allow_errors().config(&format!("[limits]\nmax_error_bytes = {limit}"));
-        let script = Script::new().json("400 Bad Request", &body);
-        let world = World::start(Engine::script(script).await, setup).await;
+        let world = World::start(Script::new().json("400 Bad Request", &body), setup).await;
         for request in [
             Request::stream(""),
             Request::plain(""),
             Request::post("/v1/embeddings", r#"{"model":"m","input":"x"}"#),
         ] {
-            let fault = world.ask(&request).await.fault();
+            let fault = world.request(&request).await.fault();
             assert_eq!(fault.message == "said", heard, "{limit}: {fault:?}");
             // A truncated error cannot be parsed.
             let code = if heard { None } else { Some("upstream_invalid_response") };
@@ -443,16 +430,13 @@ async fn an_engines_error_is_read_as_far_as_is_set() {
 #[tokio::test]
 async fn a_held_stream_is_kept_alive() {
     let scripts = vec![crate::responses::over_chat::scripted("tools", "chatcmpl-1", true)];
-    let setup = Setup::new().set("keepalive_seconds=1");
-    let world = World::start(Engine::in_turn(scripts).await, setup).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new().set("keepalive_seconds=1")).await;
     let request = crate::responses::over_chat::prompt(
         "tools",
         &format!(r#",{},"stream":true"#, crate::responses::over_chat::TOOLS),
     );
     let request = request.header("x-samewire-dialect", "codex-legacy").header("x-samewire-tool-hold", "1");
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&request.bytes()).await;
-    assert_eq!(client.head().await.status, 200);
+    let mut client = world.begin(&request).await;
     let start = Instant::now();
     for _ in 0..2 {
         loop {
@@ -462,8 +446,7 @@ async fn a_held_stream_is_kept_alive() {
             }
         }
     }
-    let took = start.elapsed();
-    assert!(took > Duration::from_millis(1_500) && took < PATIENCE, "{took:?}");
+    assert_took(start, 1_500);
     client.leave(CloseKind::Fin);
     world.end().await;
 }

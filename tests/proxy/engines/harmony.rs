@@ -3,8 +3,7 @@
 
 use crate::canonical::Canonical;
 use crate::responses::over_chat::{ask, events, last, object, prompt};
-use crate::sim::{Attempt, Engine, Request, Script, Setup, World, json_string};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 
 /// Model output, in the pieces that the engine sends.
 const PIECES: [&str; 8] = [
@@ -20,19 +19,16 @@ const PIECES: [&str; 8] = [
 
 async fn engine() -> Engine {
     Engine::answering(|attempt: &Attempt| {
-        let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+        let body = attempt.json();
         if body["stream"] == true {
-            let script = Script::new().head_sse().role();
+            let script = Script::stream();
             let script = PIECES.iter().fold(script, |script, piece| script.text(piece));
             return script.finish("stop").usage(3, 9).done().end();
         }
         let content = json_string(&PIECES.concat());
-        Script::new().json(
-            "200 OK",
-            &format!(
+        Script::ok(format!(
                 r#"{{"id":"chatcmpl-2","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":{content}}},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":3,"completion_tokens":9,"total_tokens":12}}}}"#
-            ),
-        )
+            ))
     })
     .await
 }
@@ -43,13 +39,13 @@ fn parsed() -> Setup {
 
 /// Returns the values of `skip_special_tokens` that the engine received.
 fn asked(world: &World) -> Vec<Value> {
-    let body = |attempt: Attempt| serde_json::from_slice::<Value>(&attempt.body).unwrap();
+    let body = |attempt: Attempt| attempt.json();
     world.engine.attempts().into_iter().map(|attempt| body(attempt)["skip_special_tokens"].clone()).collect()
 }
 
 #[tokio::test]
 async fn chat_gets_reasoning_text_and_a_call() {
-    let world = World::start(engine().await, parsed()).await;
+    let world = World::start(engine(), parsed()).await;
     let call = |fragment: &str| {
         format!(r#"{{"tool_calls":[{{"index":0,"function":{{"arguments":{}}}}}]}}"#, json_string(fragment))
     };
@@ -65,9 +61,8 @@ async fn chat_gets_reasoning_text_and_a_call() {
         .delta(&call("{\"city\":\"Bern\"}"), "null")
         .finish("tool_calls")
         .done();
-    let streamed = world.ask(&Request::stream("")).await;
-    assert_eq!(streamed.text(), expected.text());
-    let whole = object(&world.ask(&Request::plain("")).await);
+    assert_eq!(world.stream("").await.text(), expected.text());
+    let whole = object(&world.request(&Request::plain("")).await);
     let message = &whole["choices"][0]["message"];
     assert_eq!([&message["reasoning_content"], &message["content"]], ["I look.", "One moment."]);
     let function = json!({"name": "weather", "arguments": "{\"city\":\"Bern\"}"});
@@ -86,9 +81,9 @@ async fn chat_gets_reasoning_text_and_a_call() {
 
 #[tokio::test]
 async fn responses_get_an_item_for_each_message() {
-    let world = World::start(engine().await, parsed()).await;
-    let streamed = events(&world.ask(&prompt("m", r#","stream":true"#)).await);
-    let whole = object(&world.ask(&prompt("m", "")).await);
+    let world = World::start(engine(), parsed()).await;
+    let streamed = events(&world.request(&prompt("m", r#","stream":true"#)).await);
+    let whole = object(&world.request(&prompt("m", "")).await);
     for response in [last(&streamed), &whole] {
         let items = response["output"].as_array().unwrap();
         let kinds: Vec<_> = items.iter().map(|item| item["type"].as_str().unwrap()).collect();
@@ -106,13 +101,13 @@ async fn responses_get_an_item_for_each_message() {
 
 #[tokio::test]
 async fn the_engine_is_asked_for_markers_unless_the_client_says_what_it_wants() {
-    let world = World::start(engine().await, parsed()).await;
-    world.ask(&Request::plain(r#","skip_special_tokens":true"#)).await;
-    world.ask(&ask(r#""model":"m","input":"hi","skip_special_tokens":true"#)).await;
+    let world = World::start(engine(), parsed()).await;
+    world.request(&Request::plain(r#","skip_special_tokens":true"#)).await;
+    world.request(&ask(r#""model":"m","input":"hi","skip_special_tokens":true"#)).await;
     assert_eq!(asked(&world), [true, true]);
     world.end().await;
-    let world = World::start(engine().await, Setup::new()).await;
-    let whole = object(&world.ask(&Request::plain("")).await);
+    let world = World::start(engine(), Setup::new()).await;
+    let whole = object(&world.request(&Request::plain("")).await);
     assert_eq!(whole["choices"][0]["message"]["content"], PIECES.concat());
     assert_eq!(asked(&world), [Value::Null]);
     world.end().await;

@@ -1,4 +1,4 @@
-//! Engines: what they are sent, what they answer, and what clients get of it.
+//! Engines: the requests to them, their answers, and what clients get.
 
 mod answers;
 mod cuts;

@@ -1,7 +1,7 @@
 //! Routes whose answers are one object, read completely before anything is sent to the client: failures are retried
 //! on another engine as everywhere (faults 7).
 
-use crate::sim::{Answer, Engine, Request, Script, Setup, World};
+use crate::sim::prelude::*;
 
 const GOOD: &str = r#"{"object":"list","model":"m","data":[{"index":0,"object":"embedding","embedding":[1]}],"usage":{"prompt_tokens":1,"total_tokens":1}}"#;
 
@@ -9,22 +9,16 @@ const GOOD: &str = r#"{"object":"list","model":"m","data":[{"index":0,"object":"
 const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
 
 fn good() -> Script {
-    Script::new().json("200 OK", GOOD)
+    Script::ok(GOOD)
 }
 
 /// Starts engines with these scripts and waits until their models are known.
 async fn fleet(scripts: Vec<Script>, config: &str) -> World {
-    let mut engines = Vec::new();
-    for script in scripts {
-        engines.push(Engine::script(script).await);
-    }
-    let world = World::fleet(engines, Setup::new().allow_errors().config(PATIENT).config(config), &[]).await;
-    world.wait_until_up().await;
-    world
+    World::fleet_up(scripts, Setup::new().allow_errors().config(PATIENT).config(config), &[]).await
 }
 
 async fn embedded(world: &World) -> Answer {
-    world.ask(&Request::post("/v1/embeddings", r#"{"model":"m","input":"x"}"#)).await
+    world.post("/v1/embeddings", r#"{"model":"m","input":"x"}"#).await
 }
 
 #[tokio::test]
@@ -32,7 +26,7 @@ async fn a_request_that_engines_die_of_reaches_two() {
     let world = fleet(vec![Script::new().rst(); 4], "[retry]\nmax_attempts = 4").await;
     for n in 1..=3 {
         let answer = embedded(&world).await;
-        assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_reset".into())));
+        assert_eq!(answer.failure(), "502 server_error upstream_reset");
         assert_eq!(answer.head.header("x-should-retry"), Some("false"));
         assert_eq!(answer.head.header("x-samewire-attempts"), Some("2"));
         assert_eq!(world.attempt_counts().iter().sum::<usize>(), 2 * n);
@@ -67,8 +61,7 @@ async fn who_says_nothing_is_passed_over_while_there_is_time() {
     world.end().await;
     let times = "[timeouts]\nfirst_token = 0.3\ntotal_whole = 0.5";
     let world = fleet(vec![Script::new().hang(), Script::new().hang()], times).await;
-    let answer = embedded(&world).await;
-    assert_eq!((answer.head.status, world.attempt_counts().iter().sum::<usize>()), (504, 1));
+    assert_eq!((embedded(&world).await.head.status, world.attempt_counts().iter().sum::<usize>()), (504, 1));
     world.end().await;
 }
 
@@ -76,10 +69,9 @@ async fn who_says_nothing_is_passed_over_while_there_is_time() {
 #[tokio::test]
 async fn an_endless_object_is_asked_for_once() {
     let endless = format!(r#"{{"object":"list","data":["{}"]}}"#, "x".repeat(3 << 20));
-    let scripts = vec![Script::new().json("200 OK", &endless); 2];
+    let scripts = vec![Script::ok(&endless); 2];
     let world = fleet(scripts, "[limits]\nmax_answer_bytes = 1000000").await;
-    let answer = embedded(&world).await;
-    assert_eq!(answer.failure().2.as_deref(), Some("upstream_invalid_response"));
+    assert_eq!(embedded(&world).await.fault().code.as_deref(), Some("upstream_invalid_response"));
     assert_eq!(world.attempt_counts().iter().sum::<usize>(), 1);
     world.end().await;
 }
@@ -88,12 +80,12 @@ async fn an_endless_object_is_asked_for_once() {
 #[tokio::test]
 async fn a_list_does_not_wait_for_the_one_that_hangs() {
     let world = fleet(vec![good(), good()], "").await;
-    let both = world.ask(&Request::get("/v1/models")).await;
+    let both = world.get("/v1/models").await;
     world.engine.set_models(Script::new().hang());
-    let one = world.ask(&Request::get("/v1/models")).await;
+    let one = world.get("/v1/models").await;
     assert_eq!((one.head.status, one.text()), (200, both.text()));
     world.others[0].set_models(Script::new().hang());
-    let none = world.ask(&Request::get("/v1/models")).await;
+    let none = world.get("/v1/models").await;
     assert_eq!((none.head.status, none.text()), (200, both.text()));
     world.end().await;
 }
@@ -109,7 +101,7 @@ async fn an_engine_without_embeddings_is_named() {
         let world = fleet(vec![script.clone(), script], "").await;
         for _ in 0..5 {
             let answer = embedded(&world).await;
-            assert_eq!(answer.failure(), (404, "invalid_request_error".into(), None));
+            assert_eq!(answer.failure(), "404 invalid_request_error");
             assert_eq!(answer.fault().message, "The upstream engine does not serve POST /v1/embeddings.");
         }
         assert_eq!(world.attempt_counts().iter().sum::<usize>(), 5);

@@ -2,19 +2,15 @@
 //! and text that looks like framing. Each comes out in canonical form.
 
 use crate::canonical::{Canonical, INVALID_EVENT, grammar};
-use crate::sim::{Engine, PATIENCE, Request, Script, Setup, World, json_string, until};
-use serde_json::Value;
+use crate::sim::prelude::*;
 
 /// Returns the client's stream for these chunks, which are followed by `[DONE]`.
 async fn client_stream(chunks: &[String], request: &Request, setup: Setup) -> String {
     let script = chunks.iter().fold(Script::new().head_sse(), |script, chunk| script.ev(chunk));
-    let world = World::start(Engine::script(script.done().end()).await, setup).await;
-    let answer = world.ask(request).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    let world = World::start(script.done().end(), setup).await;
+    let answer = world.request(request).await.with_status(200);
     let text = answer.text().to_owned();
     grammar(&text);
-    let idle = || world.engine.active_generations() == 0;
-    until("the engine is let go", PATIENCE, idle).await;
     world.end().await;
     text
 }
@@ -123,7 +119,7 @@ async fn fault_u26_text_that_looks_like_framing() {
 async fn fault_u29_broken_at_each_position() {
     const TOKENS: usize = 4;
     for at in 0..=TOKENS + 1 {
-        let mut script = Script::new().head_sse().role();
+        let mut script = Script::stream();
         let mut expected = Canonical::new().role();
         for n in 0..=TOKENS {
             if n == at {
@@ -139,14 +135,10 @@ async fn fault_u29_broken_at_each_position() {
         if at == TOKENS + 1 {
             script = script.ev("{");
         }
-        let world =
-            World::start(Engine::script(script.text("late").done().end()).await, Setup::new().allow_errors())
-                .await;
-        let answer = world.ask(&Request::stream("")).await;
+        let world = World::start(script.text("late").done().end(), Setup::new().allow_errors()).await;
+        let answer = world.stream("").await;
         // A finish that was held back until then is dropped.
         assert_eq!(answer.text(), expected.error(INVALID_EVENT).text(), "broken at {at}");
-        let idle = || world.engine.active_generations() == 0;
-        until("the engine is let go", PATIENCE, idle).await;
         world.end().await;
     }
 }
@@ -291,7 +283,7 @@ fn choices(text: &str) -> Vec<(String, Option<String>, usize)> {
             choices.push(Default::default());
         }
         let known = &mut choices[index];
-        assert!(known.1.is_none(), "nothing behind the finish: {block}");
+        assert!(known.1.is_none(), "nothing after the finish: {block}");
         known.2 += usize::from(choice["delta"].get("role").is_some());
         known.0.push_str(choice["delta"]["content"].as_str().unwrap_or_default());
         known.1 = choice["finish_reason"].as_str().map(str::to_owned);
@@ -424,7 +416,7 @@ async fn fault_u35_usage_wherever_it_stands() {
         assert_eq!(
             client_stream(chunks, &Request::stream(""), Setup::new()).await,
             plain.text(),
-            "{what}, not asked for"
+            "{what}, not requested"
         );
     }
     // No usage at all: the stream is complete anyway, no usage is invented, and the gap is counted.
@@ -446,10 +438,9 @@ async fn fault_u35_usage_wherever_it_stands() {
 #[tokio::test]
 async fn fault_u35_usage_that_never_comes_is_counted() {
     const COUNTED: &str = "samewire_rewrites_total{engine=\"vllm\",rule=\"usage_missing\"}";
-    let script = Script::new().head_sse().role().text("a").finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    let world = World::start(Script::stream().text("a").stop(), Setup::new()).await;
     for asked in ["", r#","stream_options":{"include_usage":true}"#] {
-        let answer = world.ask(&Request::stream(asked)).await;
+        let answer = world.stream(asked).await;
         assert!(answer.text().ends_with("data: [DONE]\n\n"), "{}", answer.text());
     }
     world.samewire.metric_becomes(COUNTED, 1).await;
@@ -523,7 +514,7 @@ async fn calls_that_no_client_can_run_are_counted() {
         let chunks = [call(&entry), finish("tool_calls")];
         let script =
             chunks.iter().fold(Script::new().head_sse(), |script, chunk| script.ev(chunk)).done().end();
-        let world = World::start_as(Engine::script(script).await, "vllm", Setup::new()).await;
+        let world = World::start_as(script, "vllm", Setup::new()).await;
         let schema = r#"{"type":"object","properties":{}}"#;
         for request in [
             Request::chat(format!(
@@ -536,7 +527,7 @@ async fn calls_that_no_client_can_run_are_counted() {
                 ),
             ),
         ] {
-            let answer = world.ask(&request).await;
+            let answer = world.request(&request).await;
             let passed = json_string(name);
             assert!(answer.text().contains(&format!("\"name\":{passed}")), "{}", answer.text());
             let passed = json_string(arguments);

@@ -3,8 +3,7 @@
 
 use crate::canonical::Canonical;
 use crate::responses::over_chat::{ask, events, last, object};
-use crate::sim::{Answer, Attempt, Engine, PATIENCE, Request, Script, Setup, World, json_string, until};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 
 /// Model output, in the pieces that the engine sends.
 const PIECES: [&str; 8] = [
@@ -22,7 +21,7 @@ const TOOLS: &str = r#","tools":[{"type":"function","function":{"name":"weather"
 
 async fn engine() -> Engine {
     Engine::answering(|_: &Attempt| {
-        let script = PIECES.iter().fold(Script::new().head_sse().role(), |script, piece| script.text(piece));
+        let script = PIECES.iter().fold(Script::stream(), |script, piece| script.text(piece));
         script.finish("stop").usage(3, 9).done().end()
     })
     .await
@@ -40,10 +39,10 @@ fn canonical() -> String {
 
 #[tokio::test]
 async fn reasoning_and_calls_come_out_of_the_text() {
-    let world = World::start(engine().await, Setup::new().set("parser=qwen3")).await;
-    assert_eq!(world.ask(&Request::stream(TOOLS)).await.text(), canonical());
+    let world = World::start(engine(), Setup::new().set("parser=qwen3")).await;
+    assert_eq!(world.stream(TOOLS).await.text(), canonical());
     let request = r#""model":"m","input":"hi","stream":true,"tools":[{"type":"function","name":"weather"}]"#;
-    let streamed = events(&world.ask(&ask(request)).await);
+    let streamed = events(&world.request(&ask(request)).await);
     let items = last(&streamed)["output"].as_array().unwrap();
     let kinds: Vec<_> = items.iter().map(|item| item["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["reasoning", "message", "function_call"]);
@@ -54,11 +53,11 @@ async fn reasoning_and_calls_come_out_of_the_text() {
 /// The format of the text is detected with `parser=auto`, and reported once.
 #[tokio::test]
 async fn what_the_engine_could_have_done_is_said_once() {
-    let world = World::start(engine().await, Setup::new().set("parser=auto")).await;
+    let world = World::start(engine(), Setup::new().set("parser=auto")).await;
     for _ in 0..3 {
-        assert_eq!(world.ask(&Request::stream(TOOLS)).await.text(), canonical());
+        assert_eq!(world.stream(TOOLS).await.text(), canonical());
     }
-    until("all are logged", PATIENCE, || world.samewire.request_lines().len() >= 3).await;
+    until("all are logged", || world.samewire.request_lines().len() >= 3).await;
     let warned = |text: &&String| text.contains("parsed here") && text.contains("WARN");
     assert_eq!(world.samewire.logs().iter().filter(warned).count(), 1);
     world.end().await;
@@ -68,11 +67,11 @@ async fn what_the_engine_could_have_done_is_said_once() {
 /// (engines E.2).
 #[tokio::test]
 async fn vllm_is_told_that_nothing_is_called() {
-    let world = World::start_as(engine().await, "vllm", Setup::new().set("parser=qwen3")).await;
-    assert_eq!(world.ask(&Request::stream(TOOLS)).await.text(), canonical());
-    world.ask(&ask(r#""model":"m","input":"hi","tools":[{"type":"function","name":"weather"}]"#)).await;
+    let world = World::start_as(engine(), "vllm", Setup::new().set("parser=qwen3")).await;
+    assert_eq!(world.stream(TOOLS).await.text(), canonical());
+    world.request(&ask(r#""model":"m","input":"hi","tools":[{"type":"function","name":"weather"}]"#)).await;
     for attempt in world.engine.attempts() {
-        let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+        let body = attempt.json();
         assert_eq!(body["tool_choice"], "none");
         assert_eq!(body["tools"][0]["function"]["name"], "weather", "the model knows what it may call");
     }
@@ -102,7 +101,7 @@ fn refusal(choice: &Value) -> Option<String> {
 /// Starts a vLLM without a tool-call parser, whose model writes these pieces.
 async fn without_parser(pieces: &'static [&'static str]) -> Engine {
     Engine::answering(move |attempt: &Attempt| {
-        let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+        let body = attempt.json();
         match refusal(&body["tool_choice"]).filter(|_| body["tools"].is_array()) {
             Some(message) => {
                 let error = json!({"error": {"message": message, "type": "BadRequestError", "param": null, "code": 400}});
@@ -114,11 +113,11 @@ async fn without_parser(pieces: &'static [&'static str]) -> Engine {
     .await
 }
 
-/// Starts vLLM's front end in Rust without a tool-call parser: it refuses tools in words of its own (capture
+/// Starts vLLM's front end in Rust without a tool-call parser: it refuses tools in its own words (capture
 /// `rust-noparser-tools` of vLLM 0.33.0).
 async fn rust_without_parser(pieces: &'static [&'static str]) -> Engine {
     Engine::answering(move |attempt: &Attempt| {
-        let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+        let body = attempt.json();
         if body["tools"].is_array() && body["tool_choice"] != "none" {
             let message = "failed to submit chat request: tool parsing is disabled by frontend configuration";
             let error =
@@ -137,9 +136,9 @@ fn said(attempt: &Attempt, pieces: &[&str]) -> Script {
         let object = json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
             "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": 3, "completion_tokens": 9, "total_tokens": 12}});
-        return Script::new().json("200 OK", &object.to_string());
+        return Script::ok(object);
     }
-    let script = pieces.iter().fold(Script::new().head_sse().role(), |script, piece| script.text(piece));
+    let script = pieces.iter().fold(Script::stream(), |script, piece| script.text(piece));
     script.finish("stop").usage(3, 9).done().end()
 }
 
@@ -158,7 +157,7 @@ impl ChatContent {
         assert_eq!(answer.head.status, 200, "{}", answer.text());
         let whole = answer.text().starts_with('{');
         let data: Vec<Value> = match whole {
-            true => vec![serde_json::from_str(answer.text()).unwrap()],
+            true => vec![answer.json()],
             false => {
                 let events = answer.text().split("\n\n").filter_map(|event| event.strip_prefix("data: "));
                 events
@@ -226,17 +225,17 @@ async fn tools_work_on_a_vllm_without_a_parser_of_calls() {
         };
         let world = World::start(engine, setup).await;
         for (stream, attempts) in [(true, "2"), (true, "1"), (false, "1")] {
-            let answer = world.ask(&chat(MODEL, stream, &format!("{TWO_TOOLS}{choice}"))).await;
+            let answer = world.request(&chat(MODEL, stream, &format!("{TWO_TOOLS}{choice}"))).await;
             assert_eq!(ChatContent::of(&answer), ChatContent::call(), "{choice} {stream}");
             assert_eq!(answer.head.header("x-samewire-attempts"), Some(attempts), "{choice} {stream}");
         }
         for attempt in &world.engine.attempts()[1..] {
-            let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+            let body = attempt.json();
             assert_eq!(body["tool_choice"], "none");
             let seen = body["tools"].as_array().unwrap().len();
             assert_eq!(seen, if choice == named { 1 } else { 2 }, "the model sees what it may call");
         }
-        until("a line for each request", PATIENCE, || world.samewire.request_lines().len() == 3).await;
+        until("a line for each request", || world.samewire.request_lines().len() == 3).await;
         let flags = "--enable-auto-tool-choice --tool-call-parser hermes";
         let warned = |line: &&String| line.contains("WARN") && line.contains(flags);
         assert_eq!(world.samewire.logs().iter().filter(warned).count(), 1);
@@ -252,11 +251,11 @@ async fn tools_of_responses_work_on_a_vllm_without_a_parser_of_calls() {
         ["", r#","tool_choice":"required""#, r#","tool_choice":{"type":"function","name":"weather"}"#]
     {
         for (stream, attempts) in [(true, 2), (false, 2)] {
-            let world = World::start(without_parser(&PIECES).await, Setup::new()).await;
+            let world = World::start(without_parser(&PIECES), Setup::new()).await;
             let request = format!(
                 r#""model":"Qwen/Qwen3-8B","input":"hi","stream":{stream},"tools":[{{"type":"function","name":"weather"}}]{choice}"#
             );
-            let answer = world.ask(&ask(&request)).await;
+            let answer = world.request(&ask(&request)).await;
             let response = if stream { last(&events(&answer)).clone() } else { object(&answer) };
             let items = response["output"].as_array().unwrap_or_else(|| panic!("{response}"));
             let kinds: Vec<_> = items.iter().map(|item| item["type"].as_str().unwrap()).collect();
@@ -271,9 +270,9 @@ async fn tools_of_responses_work_on_a_vllm_without_a_parser_of_calls() {
 /// A model of an unknown family: the client gets the engine's own words, and the option that helps.
 #[tokio::test]
 async fn a_refusal_for_want_of_a_parser_names_the_option() {
-    let world = World::start(without_parser(&PIECES).await, Setup::new()).await;
+    let world = World::start(without_parser(&PIECES), Setup::new()).await;
     for stream in [true, false] {
-        let answer = world.ask(&chat("m", stream, TWO_TOOLS)).await;
+        let answer = world.request(&chat("m", stream, TWO_TOOLS)).await;
         assert_eq!((answer.head.status, answer.head.header("x-samewire-attempts")), (400, Some("1")));
         let message = answer.fault().message;
         assert!(message.starts_with("\"auto\" tool choice requires --enable-auto-tool-choice"), "{message}");
@@ -292,7 +291,7 @@ const HARMONY: [&str; 7] = [
     "One moment.<|return|>",
 ];
 
-/// gpt-oss behind an engine that leaves Harmony in the text: by its name, and by its first words.
+/// gpt-oss in an engine that leaves Harmony in the text: by its name, and by its first words.
 #[tokio::test]
 async fn gpt_oss_is_read_wherever_it_is_recognised() {
     for (model, more) in [("openai/gpt-oss-20b", ""), ("openai/gpt-oss-20b", TOOLS), ("m", TOOLS)] {
@@ -300,7 +299,7 @@ async fn gpt_oss_is_read_wherever_it_is_recognised() {
         let world = World::start_as(engine, "sglang", Setup::new().set("parser=auto")).await;
         for stream in [true, false] {
             assert_eq!(
-                ChatContent::of(&world.ask(&chat(model, stream, more)).await),
+                ChatContent::of(&world.request(&chat(model, stream, more)).await),
                 ChatContent::call(),
                 "{model} {stream}"
             );
@@ -308,7 +307,7 @@ async fn gpt_oss_is_read_wherever_it_is_recognised() {
         for attempt in world.engine.attempts() {
             assert!(attempt.text().contains(r#""skip_special_tokens":false"#), "{}", attempt.text());
         }
-        until("both are logged", PATIENCE, || world.samewire.request_lines().len() >= 2).await;
+        until("both are logged", || world.samewire.request_lines().len() >= 2).await;
         let flags = "--reasoning-parser gpt-oss --tool-call-parser gpt-oss";
         let warned = |line: &&String| line.contains("WARN") && line.contains(flags);
         assert_eq!(world.samewire.logs().iter().filter(warned).count(), 1);
@@ -326,14 +325,12 @@ async fn what_is_no_harmony_stays_as_it_is() {
         let engine = Engine::answering(move |attempt: &Attempt| said(attempt, &pieces)).await;
         let world = World::start(engine, Setup::new().set("parser=auto")).await;
         for stream in [true, false] {
-            assert_eq!(ChatContent::of(&world.ask(&chat("m", stream, "")).await), expected, "{stream}");
+            assert_eq!(ChatContent::of(&world.request(&chat("m", stream, "")).await), expected, "{stream}");
         }
         world.end().await;
     }
     let engine = Engine::script(
-        Script::new()
-            .head_sse()
-            .role()
+        Script::stream()
             .delta(r#"{"reasoning":"I look."}"#, "null")
             .text("One <|channel|>moment.")
             .finish("stop")
@@ -342,12 +339,12 @@ async fn what_is_no_harmony_stays_as_it_is() {
             .end(),
     );
     let world = World::start(engine.await, Setup::new().set("parser=auto")).await;
-    let told = ChatContent::of(&world.ask(&chat("openai/gpt-oss-20b", true, "")).await);
+    let told = ChatContent::of(&world.request(&chat("openai/gpt-oss-20b", true, "")).await);
     assert_eq!(told, ChatContent::text("I look.", "One <|channel|>moment."));
     world.end().await;
 }
 
-/// The chat template has opened the block: what comes is reasoning up to its end, unless the engine tells reasoning.
+/// The chat template has opened the block: the text is reasoning up to its end, unless the engine reports reasoning.
 #[tokio::test]
 async fn models_that_think_from_the_start_are_known_by_their_names() {
     const THOUGHT: [&str; 3] = ["I lo", "ok.</thi", "nk>One moment."];
@@ -355,7 +352,7 @@ async fn models_that_think_from_the_start_are_known_by_their_names() {
         let engine = Engine::answering(|attempt: &Attempt| said(attempt, &THOUGHT)).await;
         let world = World::start(engine, Setup::new().set("parser=auto")).await;
         for stream in [true, false] {
-            let told = ChatContent::of(&world.ask(&chat(model, stream, "")).await);
+            let told = ChatContent::of(&world.request(&chat(model, stream, "")).await);
             assert_eq!(told, ChatContent::text("I look.", "One moment."), "{model} {stream}");
         }
         world.end().await;
@@ -369,23 +366,23 @@ async fn models_that_think_from_the_start_are_known_by_their_names() {
         r#","chat_template_kwargs":{"enable_thinking":false}"#,
         r#","include_reasoning":false"#,
     ] {
-        let told = ChatContent::of(&world.ask(&chat("deepseek-ai/DeepSeek-R1", true, more)).await);
+        let told = ChatContent::of(&world.request(&chat("deepseek-ai/DeepSeek-R1", true, more)).await);
         assert_eq!(told, ChatContent::text("", "{\"a\":1}"), "{more}");
     }
     world.end().await;
     // An engine that has once sent parsed reasoning is known to parse.
     let parsed = |attempt: &Attempt| match attempt.text().contains("think hard") {
         true => {
-            let script = Script::new().head_sse().role().delta(r#"{"reasoning":"I look."}"#, "null");
+            let script = Script::stream().delta(r#"{"reasoning":"I look."}"#, "null");
             script.text("One moment.").finish("stop").usage(3, 9).done().end()
         }
         false => said(attempt, &["At once."]),
     };
-    let world = World::start(Engine::answering(parsed).await, Setup::new().set("parser=auto")).await;
+    let world = World::start(Engine::answering(parsed), Setup::new().set("parser=auto")).await;
     let hard = chat("deepseek-ai/DeepSeek-R1", true, r#","user":"think hard""#);
-    assert_eq!(ChatContent::of(&world.ask(&hard).await), ChatContent::text("I look.", "One moment."));
-    until("it is logged", PATIENCE, || world.samewire.request_lines().len() == 1).await;
-    let told = ChatContent::of(&world.ask(&chat("deepseek-ai/DeepSeek-R1", true, "")).await);
+    assert_eq!(ChatContent::of(&world.request(&hard).await), ChatContent::text("I look.", "One moment."));
+    until("it is logged", || world.samewire.request_lines().len() == 1).await;
+    let told = ChatContent::of(&world.request(&chat("deepseek-ai/DeepSeek-R1", true, "")).await);
     assert_eq!(told, ChatContent::text("", "At once."));
     world.end().await;
 }
@@ -393,15 +390,12 @@ async fn models_that_think_from_the_start_are_known_by_their_names() {
 /// Returns the script of an answer with this text, streamed or whole.
 fn saying(text: &str, stream: bool) -> Script {
     if stream {
-        return Script::new().head_sse().role().text(text).text("x").finish("stop").done().end();
+        return Script::stream().text(text).text("x").stop();
     }
     let text = json_string(text);
-    Script::new().json(
-        "200 OK",
-        &format!(
-            r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":{text}}},"logprobs":null,"finish_reason":"stop"}}],"usage":{{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}}}"#
-        ),
-    )
+    Script::ok(format!(
+        r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":{text}}},"logprobs":null,"finish_reason":"stop"}}],"usage":{{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}}}"#
+    ))
 }
 
 /// A text that begins with a mark, and that no option has read, passes: operators are told once for each model, with
@@ -434,7 +428,7 @@ async fn marks_that_stay_in_the_text_are_told() {
                 ("/v1/messages", r#""max_tokens":9,"messages":[{"role":"user","content":"a"}]"#),
             ] {
                 let body = format!(r#"{{"model":"m","stream":{stream},{input}}}"#);
-                let answer = world.ask(&Request::post(path, body)).await;
+                let answer = world.post(path, body).await;
                 assert!(answer.text().contains("CANARY"), "{path}: {}", answer.text());
             }
         }
@@ -455,9 +449,9 @@ async fn marks_that_stay_in_the_text_are_told() {
     }
     // A text that an option reads, or that begins otherwise, is not told.
     for (text, option) in [("<think>a</think>b", "parser=auto"), ("a <think>", "parser=off")] {
-        let world = World::start(Engine::script(saying(text, true)).await, Setup::new().set(option)).await;
-        world.ask(&Request::stream("")).await;
-        until("it is logged", PATIENCE, || !world.samewire.request_lines().is_empty()).await;
+        let world = World::start(saying(text, true), Setup::new().set(option)).await;
+        world.stream("").await;
+        until("it is logged", || !world.samewire.request_lines().is_empty()).await;
         assert!(!world.samewire.metrics_now().await.contains("text_markup"));
         assert_eq!(world.samewire.count_logged("a mark that nothing reads"), 0);
         world.end().await;

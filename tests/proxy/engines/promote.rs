@@ -3,8 +3,7 @@
 //! unchanged in streams.
 
 use crate::responses::over_chat::{object, prompt};
-use crate::sim::{Engine, Request, Script, Setup, World};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 
 const VLLM: &str = include_str!("../../../fixtures/vllm/text-as-reasoning-whole/upstream.json");
 const SGLANG: &str = include_str!("../../../fixtures/sglang/text-as-reasoning-whole/upstream.json");
@@ -17,13 +16,13 @@ const CONTINUED_STREAM: &str = include_str!("../../../fixtures/sglang/continued/
 /// Starts samewire in front of an engine with this one answer.
 async fn behind(answer: &str, promotes: bool) -> World {
     let setup = Setup::new().set(&format!("promote_reasoning={promotes}"));
-    World::start_as(Engine::script(Script::new().json("200 OK", answer)).await, "auto", setup).await
+    World::start_as(Script::ok(answer), "auto", setup).await
 }
 
 async fn streaming(events: &str, promotes: bool) -> World {
     let script = Script::new().head_sse().chunk(events).end();
     let setup = Setup::new().set(&format!("promote_reasoning={promotes}"));
-    World::start_as(Engine::script(script).await, "auto", setup).await
+    World::start_as(script, "auto", setup).await
 }
 
 /// Returns how often the rule was applied.
@@ -39,40 +38,32 @@ async fn a_whole_answer_that_is_all_reasoning_is_text_if_that_is_wanted() {
         [(VLLM, "Hello! How can I help you today?"), (SGLANG, "Hello! Two plus two is four.")]
     {
         let world = behind(answer, true).await;
-        let chat = object(&world.ask(&Request::plain("")).await);
+        let chat = object(&world.request(&Request::plain("")).await);
         let message = &chat["choices"][0]["message"];
         assert_eq!((&message["content"], message.get("reasoning_content")), (&json!(text), None), "{chat}");
         assert_eq!(chat["choices"][0]["finish_reason"], "stop");
-        let response = object(&world.ask(&prompt("m", "")).await);
+        let response = object(&world.request(&prompt("m", "")).await);
         let output = response["output"].as_array().unwrap();
         assert_eq!((output.len(), &output[0]["type"]), (1, &json!("message")), "{response}");
         assert_eq!(output[0]["content"][0]["text"], text);
         let path = format!("/v1/responses/{}", response["id"].as_str().unwrap());
-        assert_eq!(
-            object(&world.ask(&Request::get(&path)).await)["output"],
-            response["output"],
-            "as it is stored"
-        );
+        assert_eq!(object(&world.get(&path).await)["output"], response["output"], "as stored");
         // A client that wants a stream, from an engine that sends a whole answer.
-        let events = world.ask(&Request::stream("")).await;
+        let events = world.stream("").await;
         assert!(events.text().contains(&format!(r#""content":"{text}""#)), "{}", events.text());
         assert_eq!(times(&world).await, 3);
         world.end().await;
         // Unchanged unless the option is set.
         let world = behind(answer, false).await;
-        let chat = object(&world.ask(&Request::plain("")).await);
+        let chat = object(&world.request(&Request::plain("")).await);
         let message = &chat["choices"][0]["message"];
-        assert_eq!(
-            (&message["content"], &message["reasoning_content"]),
-            (&Value::Null, &json!(text)),
-            "{chat}"
-        );
+        assert_members(message, &json!({"content": null, "reasoning_content": text}));
         assert_eq!(times(&world).await, 0);
         world.end().await;
     }
 }
 
-/// JSON is text without the option where the request asks for it (clients-023), unless the option says no.
+/// JSON is text without the option if the request wants it (clients-023), unless the option forbids it.
 #[tokio::test]
 async fn json_that_was_asked_for_is_text() {
     let whole = |reasoning: &str| {
@@ -97,11 +88,10 @@ async fn json_that_was_asked_for_is_text() {
         (r#"{"answer": 42}"#, asked.as_str(), "promote_reasoning=false", Value::Null),
     ] {
         let setup = if option.is_empty() { Setup::new() } else { Setup::new().set(option) };
-        let world =
-            World::start(Engine::script(Script::new().json("200 OK", &whole(reasoning))).await, setup).await;
-        let answer = object(&world.ask(&chat(format)).await);
+        let world = World::start(Script::ok(whole(reasoning)), setup).await;
+        let answer = object(&world.request(&chat(format)).await);
         assert_eq!(answer["choices"][0]["message"]["content"], text, "{answer}");
-        let output = object(&world.ask(&response).await)["output"].clone();
+        let output = object(&world.request(&response).await)["output"].clone();
         let is_text = text.is_string() || format.is_empty();
         assert_eq!(output[0]["type"], if is_text { "message" } else { "reasoning" }, "{output}");
         world.end().await;
@@ -116,13 +106,12 @@ async fn what_our_own_parser_would_file_is_text_too() {
         {"index": 0, "message": {"role": "assistant", "content": "Hello!"}, "finish_reason": "stop"}]});
     for (promotes, kind) in [(true, "message"), (false, "reasoning")] {
         let setup = Setup::new().set(&format!("promote_reasoning={promotes}")).set("parser=deepseek_r1");
-        let engine = Engine::script(Script::new().json("200 OK", &answer.to_string())).await;
-        let world = World::start(engine, setup).await;
-        let chat = object(&world.ask(&Request::plain("")).await);
+        let world = World::start(Script::ok(&answer), setup).await;
+        let chat = object(&world.request(&Request::plain("")).await);
         let (is_said, is_filed) = ("/choices/0/message/content", "/choices/0/message/reasoning_content");
         let there = if promotes { is_said } else { is_filed };
         assert_eq!(chat.pointer(there), Some(&json!("Hello!")), "{chat}");
-        let response = object(&world.ask(&prompt("m", "")).await);
+        let response = object(&world.request(&prompt("m", "")).await);
         assert_eq!(response["output"][0]["type"], kind, "{response}");
         assert_eq!(times(&world).await, if promotes { 2 } else { 0 });
         world.end().await;
@@ -133,9 +122,8 @@ async fn what_our_own_parser_would_file_is_text_too() {
 #[tokio::test]
 async fn what_is_text_is_not_hidden_with_the_reasoning() {
     let setup = Setup::new().set("promote_reasoning=true").set("reasoning_field=none");
-    let engine = Engine::script(Script::new().json("200 OK", VLLM)).await;
-    let world = World::start_as(engine, "auto", setup).await;
-    let chat = object(&world.ask(&Request::plain("")).await);
+    let world = World::start_as(Script::ok(VLLM), "auto", setup).await;
+    let chat = object(&world.request(&Request::plain("")).await);
     assert_eq!(chat["choices"][0]["message"]["content"], "Hello! How can I help you today?");
     world.end().await;
 }
@@ -163,7 +151,7 @@ async fn nothing_else_is_taken_for_text() {
         let mut said = Vec::new();
         for promotes in [true, false] {
             let world = behind(&answer, promotes).await;
-            let answer = world.ask(&Request::plain("")).await;
+            let answer = world.request(&Request::plain("")).await;
             said.push(object(&answer)["choices"].clone());
             world.end().await;
         }
@@ -180,7 +168,7 @@ async fn a_stream_stays_as_it_comes() {
         let mut said = Vec::new();
         for promotes in [true, false] {
             let world = streaming(events, promotes).await;
-            let chat = world.ask(&Request::stream("")).await;
+            let chat = world.stream("").await;
             assert!(chat.text().contains("reasoning_content") && chat.text().contains("[DONE]"));
             said.push(chat.text().to_owned());
             assert_eq!(times(&world).await, 0);
@@ -190,7 +178,7 @@ async fn a_stream_stays_as_it_comes() {
     }
 }
 
-/// An engine that is asked in Responses itself (the capture `resp-plain` of vLLM).
+/// An engine that gets Responses requests itself (the capture `resp-plain` of vLLM).
 #[tokio::test]
 async fn an_engines_own_response_is_read_the_same() {
     let reasoning = |content: &str| {
@@ -218,9 +206,8 @@ async fn an_engines_own_response_is_read_the_same() {
         (answer("completed", json!([plain, message])), &["reasoning", "message"]),
     ] {
         let setup = Setup::new().set("promote_reasoning=true").upstream_keys("responses = \"native\"");
-        let engine = Engine::script(Script::new().json("200 OK", &answer)).await;
-        let world = World::start(engine, setup).await;
-        let response = object(&world.ask(&prompt("m", "")).await);
+        let world = World::start(Script::ok(&answer), setup).await;
+        let response = object(&world.request(&prompt("m", "")).await);
         let output = response["output"].as_array().unwrap();
         let found: Vec<_> = output.iter().map(|item| item["type"].as_str().unwrap()).collect();
         assert_eq!(found, kinds, "{response}");
@@ -232,12 +219,12 @@ async fn an_engines_own_response_is_read_the_same() {
 }
 
 /// What continues the text of a prefilled message is text. SGLang's parser takes the beginning of its answer for
-/// thinking, and samewire asks it to continue.
+/// thinking, and samewire has it continue.
 #[tokio::test]
 async fn what_continues_a_text_is_text() {
     let engine = Engine::answering(|attempt| match attempt.text().contains("\"stream\":true") {
         true => Script::new().head_sse().chunk(CONTINUED_STREAM).end(),
-        false => Script::new().json("200 OK", CONTINUED),
+        false => Script::ok(CONTINUED),
     });
     let world = World::start_as(engine.await, "sglang", Setup::new()).await;
     let body = |prefill: &str, more: &str| {
@@ -246,17 +233,17 @@ async fn what_continues_a_text_is_text() {
         format!(r#"{{"model":"tiny-qwen3","max_tokens":30,"messages":{messages}{more}}}"#)
     };
     let chat = |prefill: &str, more: &str| Request::post("/v1/chat/completions", body(prefill, more));
-    let whole = object(&world.ask(&chat("The answer", "")).await);
+    let whole = object(&world.request(&chat("The answer", "")).await);
     let expected = json!({"role": "assistant", "content": " is 4.", "refusal": null, "annotations": []});
     assert_eq!(whole["choices"][0]["message"], expected);
-    let streamed = world.ask(&chat("The answer", r#","stream":true"#)).await;
+    let streamed = world.request(&chat("The answer", r#","stream":true"#)).await;
     let text = streamed.text();
     assert!(text.contains(r#""delta":{"content":" is"}"#) && !text.contains("reasoning"), "{text}");
-    let own = world.ask(&chat("The answer", r#","stream":true,"continue_final_message":true"#)).await;
+    let own = world.request(&chat("The answer", r#","stream":true,"continue_final_message":true"#)).await;
     assert!(own.text().contains(r#""delta":{"content":" is"}"#), "{}", own.text());
-    let message = object(&world.ask(&Request::post("/v1/messages", body("The answer", ""))).await);
+    let message = object(&world.post("/v1/messages", body("The answer", "")).await);
     assert_eq!(message["content"], json!([{"type": "text", "text": " is 4."}]));
-    let events = world.ask(&Request::post("/v1/messages", body("The answer", r#","stream":true"#))).await;
+    let events = world.post("/v1/messages", body("The answer", r#","stream":true"#)).await;
     let events = events.text();
     assert!(
         events.contains(r#""type":"text_delta","text":" is""#) && !events.contains("thinking"),
@@ -264,7 +251,7 @@ async fn what_continues_a_text_is_text() {
     );
     // Thinking that is begun is continued as such.
     for more in ["", r#","continue_final_message":true"#] {
-        let whole = object(&world.ask(&chat("<think>\nLet me see. The answer", more)).await);
+        let whole = object(&world.request(&chat("<think>\nLet me see. The answer", more)).await);
         assert_eq!(whole["choices"][0]["message"]["reasoning_content"], " is 4.", "{whole}");
     }
     world.end().await;

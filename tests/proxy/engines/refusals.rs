@@ -4,11 +4,11 @@
 //! The engine of these tests renders messages with a chat template, as vLLM and SGLang do, and refuses what the
 //! template refuses.
 
+use crate::responses::background::ended;
 use crate::responses::over_chat::{ask, events, last, object};
-use crate::sim::{Answer, Attempt, Engine, PATIENCE, Request, Script, Setup, World, json_string, until};
+use crate::sim::prelude::*;
 use minijinja::value::Serde;
 use minijinja::{Environment, Error, ErrorKind, Value as Jinja};
-use serde_json::{Value, json};
 
 /// The roles that Qwen3.5's template accepts: a system message only as the first message, and at least one user
 /// message.
@@ -91,21 +91,21 @@ fn as_first_event(message: &str) -> Script {
 /// Returns an answer with this text.
 fn says(attempt: &Attempt, text: &str) -> Script {
     if attempt.text().contains(r#""stream":true"#) {
-        return Script::new().head_sse().role().text(text).finish("stop").usage(3, 5).done().end();
+        return Script::stream().text(text).finish("stop").usage(3, 5).done().end();
     }
     let object = json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
         "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}});
-    Script::new().json("200 OK", &object.to_string())
+    Script::ok(object)
 }
 
 /// Starts an engine that answers with the rendered prompt.
 async fn engine(template: &'static str, refuses: Refuses) -> Engine {
     Engine::answering(move |attempt: &Attempt| {
-        let body: Value = serde_json::from_slice(&attempt.body).expect("JSON");
+        let body = attempt.json();
         match rendered(template, &body) {
             Ok(prompt) if attempt.target == "/tokenize" => {
-                Script::new().json("200 OK", &format!(r#"{{"count":{}}}"#, prompt.len()))
+                Script::ok(format!(r#"{{"count":{}}}"#, prompt.len()))
             }
             Ok(prompt) => says(attempt, &prompt),
             Err(message) => refuses(&message),
@@ -122,7 +122,7 @@ fn chat(stream: bool, messages: &Value) -> Request {
 fn text(answer: &Answer) -> String {
     assert_eq!(answer.head.status, 200, "{}", answer.text());
     let chunks: Vec<Value> = match answer.text().starts_with('{') {
-        true => vec![serde_json::from_str(answer.text()).expect("JSON")],
+        true => vec![answer.json()],
         false => {
             let data = answer.text().split("\n\n").filter_map(|event| event.strip_prefix("data: {"));
             data.map(|data| serde_json::from_str(&format!("{{{data}")).expect("JSON")).collect()
@@ -168,17 +168,17 @@ async fn late_system_messages_are_merged_where_the_template_refuses_them() {
     for (refuses, stream) in
         [(as_vllm as Refuses, true), (as_vllm, false), (as_llamacpp, true), (as_first_event, true)]
     {
-        let world = World::start(engine(QWEN35, refuses).await, Setup::new()).await;
-        let answer = world.ask(&chat(stream, &late())).await;
+        let world = World::start(engine(QWEN35, refuses), Setup::new()).await;
+        let answer = world.request(&chat(stream, &late())).await;
         assert_eq!((text(&answer).as_str(), attempts(&answer)), (LATE, Some("2")));
         for stream in [true, false] {
-            let answer = world.ask(&chat(stream, &late())).await;
+            let answer = world.request(&chat(stream, &late())).await;
             assert_eq!((text(&answer).as_str(), attempts(&answer)), (LATE, Some("1")), "it is remembered");
         }
         // Requests that need no change are not changed.
         let plain = json!([{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]);
         let request = chat(false, &plain);
-        assert_eq!(attempts(&world.ask(&request).await), Some("1"));
+        assert_eq!(attempts(&world.request(&request).await), Some("1"));
         let all = world.engine.attempts();
         assert_eq!((all.len(), &all[4].body), (5, &request.sent_body().to_vec()));
         world.samewire.finished(4).await;
@@ -194,22 +194,21 @@ async fn late_system_messages_are_merged_where_the_template_refuses_them() {
 /// The templates of Gemma 3 and Mistral report a late system message as roles that do not alternate.
 #[tokio::test]
 async fn roles_that_must_alternate_are_a_late_system_message() {
-    let world = World::start(engine(GEMMA3, as_vllm).await, Setup::new()).await;
+    let world = World::start(engine(GEMMA3, as_vllm), Setup::new()).await;
     let messages = json!([
         {"role": "user", "content": "a"},
         {"role": "assistant", "content": "b"},
         {"role": "system", "content": "s"},
         {"role": "user", "content": "c"},
     ]);
-    let answer = world.ask(&chat(true, &messages)).await;
+    let answer = world.request(&chat(true, &messages)).await;
     let prompt = "<start_of_turn>user\ns\n\na<end_of_turn>\n<start_of_turn>assistant\nb<end_of_turn>\n<start_of_turn>user\nc<end_of_turn>\n<start_of_turn>model";
     assert_eq!((text(&answer).as_str(), attempts(&answer)), (prompt, Some("2")));
     // No other form would help, so there is no second attempt.
     let named = json!([{"role": "user", "content": "a", "name": "x"}, {"role": "user", "content": "b"}]);
-    let answer = world.ask(&chat(true, &named)).await;
+    let answer = world.request(&chat(true, &named)).await;
     assert_eq!((answer.head.status, attempts(&answer)), (400, Some("1")));
-    assert_eq!(world.engine.attempt_count(), 3);
-    world.end().await;
+    world.end_after(3).await;
 }
 
 /// Codex begins with two messages of the user, which the templates of Gemma 3 and Mistral refuse.
@@ -222,18 +221,16 @@ async fn neighbours_of_one_role_are_merged_where_the_template_refuses_them() {
         {"role": "user", "content": "b"},
     ]);
     for refuses in [as_vllm as Refuses, as_llamacpp, as_first_event] {
-        let world = World::start(engine(GEMMA3, refuses).await, Setup::new()).await;
+        let world = World::start(engine(GEMMA3, refuses), Setup::new()).await;
         for (stream, expected) in [(true, "2"), (false, "1"), (true, "1")] {
-            let answer = world.ask(&chat(stream, &messages)).await;
+            let answer = world.request(&chat(stream, &messages)).await;
             assert_eq!((text(&answer).as_str(), attempts(&answer)), (PROMPT, Some(expected)));
         }
         let body = r#""model":"m","instructions":"S","input":[{"role":"user","content":"a"},{"role":"user","content":"b"}]"#;
-        let response = object(&world.ask(&ask(body)).await);
-        assert_eq!(response["output"][0]["content"][0]["text"], PROMPT);
+        assert_eq!(object(&world.request(&ask(body)).await)["output"][0]["content"][0]["text"], PROMPT);
         let message = json!({"model": "m", "max_tokens": 9, "system": "S", "messages":
             [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]});
-        let answer = world.ask(&Request::post("/v1/messages", message.to_string())).await;
-        let message: Value = serde_json::from_str(answer.text()).expect("JSON");
+        let message = world.post("/v1/messages", message.to_string()).await.json();
         // Turns of one role become one message anyway (messages 3.2).
         assert_eq!(message["content"][0]["text"], PROMPT.replace("a\n\nb", "a\nb"));
         world.samewire.finished(5).await;
@@ -249,7 +246,7 @@ const EFFORTS: &str =
 /// Starts an engine whose template takes none of these efforts. It answers with the effort that it was given.
 async fn engine_without(refused: &'static [&'static str], refusal: &'static str, refuses: Refuses) -> Engine {
     Engine::answering(move |attempt: &Attempt| {
-        let body: Value = serde_json::from_slice(&attempt.body).expect("JSON");
+        let body = attempt.json();
         match body["reasoning_effort"].as_str() {
             Some(effort) if refused.contains(&effort) => refuses(refusal),
             effort => says(attempt, effort.unwrap_or("without")),
@@ -262,19 +259,17 @@ async fn engine_without(refused: &'static [&'static str], refusal: &'static str,
 #[tokio::test]
 async fn an_effort_that_the_template_refuses_becomes_the_nearest_that_it_takes() {
     for refuses in [as_vllm as Refuses, as_llamacpp, as_first_event] {
-        let world =
-            World::start(engine_without(&["high", "max"], EFFORTS, refuses).await, Setup::new()).await;
+        let world = World::start(engine_without(&["high", "max"], EFFORTS, refuses), Setup::new()).await;
         let response = || ask(r#""model":"m","input":"hi","reasoning":{"effort":"high"}"#);
-        assert_eq!(object(&world.ask(&response()).await)["output"][0]["content"][0]["text"], "xhigh");
-        assert_eq!(object(&world.ask(&response()).await)["output"][0]["content"][0]["text"], "xhigh");
+        assert_eq!(object(&world.request(&response()).await)["output"][0]["content"][0]["text"], "xhigh");
+        assert_eq!(object(&world.request(&response()).await)["output"][0]["content"][0]["text"], "xhigh");
         let message = json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}],
             "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}});
-        let answer = world.ask(&Request::post("/v1/messages", message.to_string())).await;
-        let message: Value = serde_json::from_str(answer.text()).expect("JSON");
+        let message = world.post("/v1/messages", message.to_string()).await.json();
         assert_eq!(message["content"][0]["text"], "xhigh", "{message}");
         for (effort, sent) in [("high", "xhigh"), ("max", "xhigh"), ("medium", "medium"), ("minimal", "low")]
         {
-            let answer = world.ask(&Request::stream(&format!(r#","reasoning_effort":"{effort}""#))).await;
+            let answer = world.stream(&format!(r#","reasoning_effort":"{effort}""#)).await;
             assert_eq!((text(&answer).as_str(), attempts(&answer)), (sent, Some("1")));
         }
         assert_eq!(world.engine.attempt_count(), 8, "it is remembered");
@@ -288,16 +283,16 @@ async fn an_effort_that_the_template_refuses_becomes_the_nearest_that_it_takes()
 #[tokio::test]
 async fn an_effort_without_another_word_is_left_out() {
     let refusal = "Reasoning effort is not supported by this model.";
-    let world = World::start(engine_without(&["low"], refusal, as_vllm).await, Setup::new()).await;
+    let world = World::start(engine_without(&["low"], refusal, as_vllm), Setup::new()).await;
     for _ in 0..2 {
-        let answer = world.ask(&Request::plain(r#","reasoning_effort":"low""#)).await;
+        let answer = world.request(&Request::plain(r#","reasoning_effort":"low""#)).await;
         assert_eq!((text(&answer).as_str(), attempts(&answer)), ("without", Some("2")));
     }
-    let answer = world.ask(&Request::plain(r#","reasoning_effort":"medium""#)).await;
+    let answer = world.request(&Request::plain(r#","reasoning_effort":"medium""#)).await;
     assert_eq!((text(&answer).as_str(), attempts(&answer)), ("medium", Some("1")), "others stay");
     world.end().await;
-    let world = World::start(engine_without(&["high", "xhigh"], EFFORTS, as_vllm).await, Setup::new()).await;
-    let answer = world.ask(&Request::plain(r#","reasoning_effort":"high""#)).await;
+    let world = World::start(engine_without(&["high", "xhigh"], EFFORTS, as_vllm), Setup::new()).await;
+    let answer = world.request(&Request::plain(r#","reasoning_effort":"high""#)).await;
     assert_eq!((text(&answer).as_str(), attempts(&answer)), ("without", Some("3")));
     world.end().await;
 }
@@ -308,7 +303,7 @@ async fn a_budget_of_reasoning_is_left_out_where_the_engine_refuses_it() {
     const REFUSAL: &str = "thinking_token_budget is set but reasoning_config is not configured. Please set \
         --reasoning-parser and/or --reasoning-config to use thinking_token_budget.";
     let engine = Engine::answering(|attempt: &Attempt| {
-        let body: Value = serde_json::from_slice(&attempt.body).expect("JSON");
+        let body = attempt.json();
         match &body["thinking_token_budget"] {
             Value::Null => says(attempt, &body["chat_template_kwargs"].to_string().replace('"', "")),
             budget => {
@@ -321,23 +316,22 @@ async fn a_budget_of_reasoning_is_left_out_where_the_engine_refuses_it() {
     let world = World::start(engine, Setup::new()).await;
     for sent in ["2", "1"] {
         let more = r#","thinking":{"type":"enabled","budget_tokens":2048}"#;
-        let answer = world.ask(&Request::plain(more)).await;
+        let answer = world.request(&Request::plain(more)).await;
         let expected = ("{enable_thinking:true,thinking:true}", Some(sent));
         assert_eq!((text(&answer).as_str(), attempts(&answer)), expected);
     }
-    let answer = world.ask(&Request::plain(r#","thinking_token_budget":2048"#)).await;
-    assert_eq!(answer.head.status, 400);
+    let answer = world.request(&Request::plain(r#","thinking_token_budget":2048"#)).await.with_status(400);
     assert!(answer.text().contains("--reasoning-parser"), "{}", answer.text());
     world.end().await;
 }
 
-/// The budget of a Messages request is vLLM's, too, beside the effort that it stands for.
+/// The budget of a Messages request is vLLM's, too, beside the effort that it means.
 #[tokio::test]
 async fn a_budget_of_a_message_is_left_out_where_the_engine_refuses_it() {
     const REFUSAL: &str = "thinking_token_budget is set but reasoning_config is not configured.";
     for refuses in [false, true] {
         let engine = Engine::answering(move |attempt: &Attempt| {
-            let body: Value = serde_json::from_slice(&attempt.body).expect("JSON");
+            let body = attempt.json();
             match &body["thinking_token_budget"] {
                 Value::Null => says(attempt, "without"),
                 budget if refuses => {
@@ -352,7 +346,7 @@ async fn a_budget_of_a_message_is_left_out_where_the_engine_refuses_it() {
         let message = json!({"model": "m", "max_tokens": 4096, "messages": [{"role": "user", "content": "x"}],
             "thinking": {"type": "enabled", "budget_tokens": 2048}});
         for sent in if refuses { ["2", "1"] } else { ["1", "1"] } {
-            let answer = world.ask(&Request::post("/v1/messages", message.to_string())).await;
+            let answer = world.post("/v1/messages", message.to_string()).await;
             let expected = if refuses { "without" } else { "2048 low" };
             assert!(answer.text().contains(expected), "{}", answer.text());
             assert_eq!(attempts(&answer), Some(sent));
@@ -364,8 +358,8 @@ async fn a_budget_of_a_message_is_left_out_where_the_engine_refuses_it() {
 #[tokio::test]
 async fn the_efforts_of_a_model_can_be_configured() {
     let setup = Setup::new().config("[[model]]\nname = \"m\"\nefforts = [\"low\", \"medium\", \"xhigh\"]");
-    let world = World::start(engine_without(&["high"], EFFORTS, as_vllm).await, setup).await;
-    let answer = world.ask(&Request::plain(r#","reasoning_effort":"high""#)).await;
+    let world = World::start(engine_without(&["high"], EFFORTS, as_vllm), setup).await;
+    let answer = world.request(&Request::plain(r#","reasoning_effort":"high""#)).await;
     assert_eq!((text(&answer).as_str(), attempts(&answer)), ("xhigh", Some("1")));
     world.end().await;
 }
@@ -376,7 +370,7 @@ async fn text_beside_reasoning_and_calls_becomes_reasoning_where_the_template_ta
     const REFUSAL: &str = "Cannot pass both content and thinking in an assistant message with tool calls! Put the analysis message in one or the other, but not both.";
     let engine = || {
         Engine::answering(|attempt: &Attempt| {
-            let body: Value = serde_json::from_slice(&attempt.body).expect("JSON");
+            let body = attempt.json();
             let said =
                 |message: &Value, key: &str| message[key].as_str().is_some_and(|text| !text.is_empty());
             let reasoning =
@@ -391,7 +385,7 @@ async fn text_beside_reasoning_and_calls_becomes_reasoning_where_the_template_ta
             }
         })
     };
-    let world = World::start_as(engine().await, "llamacpp", Setup::new()).await;
+    let world = World::start_as(engine(), "llamacpp", Setup::new()).await;
     let messages = json!([
         {"role": "user", "content": "a"},
         {"role": "assistant", "content": "I read.", "reasoning_content": "hm",
@@ -399,21 +393,19 @@ async fn text_beside_reasoning_and_calls_becomes_reasoning_where_the_template_ta
         {"role": "tool", "tool_call_id": "c1", "content": "r"},
     ]);
     for (stream, expected) in [(true, "2"), (false, "1")] {
-        let answer = world.ask(&chat(stream, &messages)).await;
+        let answer = world.request(&chat(stream, &messages)).await;
         assert_eq!((text(&answer).as_str(), attempts(&answer)), ("hm\n\nI read.", Some(expected)));
     }
     let body = r#""model":"m","input":[{"role":"user","content":"a"},{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"I read."}]},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"r"}]"#;
-    let response = object(&world.ask(&ask(body)).await);
-    assert_eq!(response["output"][0]["content"][0]["text"], "hm\n\nI read.");
-    assert_eq!(world.engine.attempt_count(), 4);
-    world.end().await;
+    assert_eq!(object(&world.request(&ask(body)).await)["output"][0]["content"][0]["text"], "hm\n\nI read.");
+    world.end_after(4).await;
 }
 
 /// An image in the result of a tool is moved after it where the engine takes only text from tools (clients-019).
 #[tokio::test]
 async fn images_from_tools_follow_their_results_where_the_engine_refuses_them() {
     let engine = Engine::answering(|attempt: &Attempt| {
-        let body: Value = serde_json::from_slice(&attempt.body).expect("JSON");
+        let body = attempt.json();
         let messages = body["messages"].as_array().expect("messages");
         let (result, last) = (&messages[2]["content"], &messages[messages.len() - 1]);
         match result.is_array() && result.to_string().contains("image_url") {
@@ -431,17 +423,16 @@ async fn images_from_tools_follow_their_results_where_the_engine_refuses_them() 
     ]);
     let expected = r#""[image 1]" "user" "image_url""#;
     for (stream, attempted) in [(true, "2"), (false, "1")] {
-        let answer = world.ask(&chat(stream, &messages)).await;
+        let answer = world.request(&chat(stream, &messages)).await;
         assert_eq!((text(&answer).as_str(), attempts(&answer)), (expected, Some(attempted)));
     }
     let body = r#""model":"m","input":[{"role":"user","content":"look"},{"type":"function_call","call_id":"c1","name":"view_image","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":[{"type":"input_image","image_url":"data:image/png;base64,iVBORw0KGgo="}]}]"#;
-    let response = object(&world.ask(&ask(body)).await);
-    assert_eq!(response["output"][0]["content"][0]["text"], expected);
+    assert_eq!(object(&world.request(&ask(body)).await)["output"][0]["content"][0]["text"], expected);
     assert_eq!(counted(&world, "images_after_tools").await, 3);
     world.end().await;
 }
 
-/// Qwen Code asks for 32,000 tokens of a model that it does not know.
+/// Qwen Code requests 32,000 tokens of a model that it does not know.
 #[tokio::test]
 async fn a_limit_beyond_the_context_is_left_out() {
     const REFUSAL: &str = "This model's maximum context length is 32768 tokens. However, you requested 32000 output tokens and your prompt contains at least 769 input tokens, for a total of at least 32769 tokens.";
@@ -452,14 +443,15 @@ async fn a_limit_beyond_the_context_is_left_out() {
         true => as_vllm(REFUSAL),
         false => says(attempt, "all"),
     };
-    let world = World::start(Engine::answering(strict).await, Setup::new()).await;
+    let world = World::start(Engine::answering(strict), Setup::new()).await;
     for request in
         [Request::stream(r#","max_tokens":32000"#), Request::plain(r#","max_completion_tokens":32000"#)]
     {
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         assert_eq!((text(&answer).as_str(), attempts(&answer)), ("all", Some("2")));
     }
-    let response = object(&world.ask(&ask(r#""model":"m","input":"hi","max_output_tokens":32000"#)).await);
+    let response =
+        object(&world.request(&ask(r#""model":"m","input":"hi","max_output_tokens":32000"#)).await);
     assert_eq!(response["output"][0]["content"][0]["text"], "all");
     assert_eq!(world.engine.attempt_count(), 6, "each limit is judged by itself");
     world.samewire.finished(3).await;
@@ -467,7 +459,7 @@ async fn a_limit_beyond_the_context_is_left_out() {
     world.end().await;
 }
 
-/// A failure with 500 that is about the request is a refusal: no other engine is asked, and its words reach the client.
+/// A failure with 500 that is about the request is a refusal: no other engine gets it, and its words reach the client.
 #[tokio::test]
 async fn a_refusal_with_500_is_the_requests_fault() {
     for message in [
@@ -480,8 +472,7 @@ async fn a_refusal_with_500_is_the_requests_fault() {
     ] {
         let refusing = |_: &Attempt| as_llamacpp(message);
         let engines = vec![Engine::answering(refusing).await, Engine::answering(refusing).await];
-        let world = World::fleet(engines, Setup::new().set("engine_errors=redact_4xx"), &[]).await;
-        world.wait_until_up().await;
+        let world = World::fleet_up(engines, Setup::new().set("engine_errors=redact_4xx"), &[]).await;
         let mut asked = 0;
         for stream in [false, true] {
             let turn = json!([{"role": "user", "content": "a"}]);
@@ -493,7 +484,7 @@ async fn a_refusal_with_500_is_the_requests_fault() {
                 Request::post("/v1/responses", response.to_string()),
             ] {
                 for _ in 0..5 {
-                    let answer = world.ask(&request).await;
+                    let answer = world.request(&request).await;
                     assert_eq!(
                         (answer.head.status, attempts(&answer)),
                         (400, Some("1")),
@@ -518,13 +509,13 @@ async fn a_context_that_is_full_while_the_engine_writes_is_named() {
     let full = |_: &Attempt| {
         let error =
             r#"{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}"#;
-        Script::new().head_sse().role().text("He").ev(error).end()
+        Script::stream().text("He").ev(error).end()
     };
-    let world = World::start_as(Engine::answering(full).await, "llamacpp", Setup::new().allow_errors()).await;
-    let answer = world.ask(&chat(true, &json!([{"role": "user", "content": "a"}]))).await;
+    let world = World::start_as(Engine::answering(full), "llamacpp", Setup::new().allow_errors()).await;
+    let answer = world.request(&chat(true, &json!([{"role": "user", "content": "a"}]))).await;
     assert!(answer.text().contains("\"content\":\"He\""), "{}", answer.text());
     assert!(answer.text().contains(r#""code":"context_length_exceeded""#), "{}", answer.text());
-    let failed = events(&world.ask(&ask(r#""model":"m","input":"hi","stream":true"#)).await);
+    let failed = events(&world.request(&ask(r#""model":"m","input":"hi","stream":true"#)).await);
     assert_eq!(last(&failed)["error"]["code"], "context_length_exceeded");
     world.end().await;
 }
@@ -532,14 +523,14 @@ async fn a_context_that_is_full_while_the_engine_writes_is_named() {
 /// The chat request made from a Responses request is merged, too.
 #[tokio::test]
 async fn responses_are_merged_too() {
-    let world = World::start(engine(QWEN35, as_vllm).await, Setup::new()).await;
+    let world = World::start(engine(QWEN35, as_vllm), Setup::new()).await;
     let body = r#""model":"m","instructions":"Be brief.","input":[{"role":"developer","content":"Be kind."},{"role":"user","content":"hi"},{"role":"system","content":[{"type":"input_text","text":"It is noon."}]}]"#;
-    let streamed = events(&world.ask(&ask(&format!(r#"{body},"stream":true"#))).await);
+    let streamed = events(&world.request(&ask(&format!(r#"{body},"stream":true"#))).await);
     assert_eq!(last(&streamed)["output"][0]["content"][0]["text"], LATE);
-    let whole = object(&world.ask(&ask(body)).await);
+    let whole = object(&world.request(&ask(body)).await);
     assert_eq!(whole["output"][0]["content"][0]["text"], LATE);
     assert_eq!(world.engine.attempt_count(), 3, "the first is refused once");
-    until("a line for each request", PATIENCE, || world.samewire.request_lines().len() == 2).await;
+    until("a line for each request", || world.samewire.request_lines().len() == 2).await;
     assert_eq!(counted(&world, "system_merged").await, 2);
     world.end().await;
 }
@@ -547,37 +538,27 @@ async fn responses_are_merged_too() {
 /// Background responses and token counts are merged, too.
 #[tokio::test]
 async fn the_background_and_counts_of_tokens_are_merged_too() {
-    let world = World::start(engine(QWEN35, as_vllm).await, Setup::new()).await;
+    let world = World::start(engine(QWEN35, as_vllm), Setup::new()).await;
     let body = r#""model":"m","input":[{"role":"user","content":"hi"},{"role":"system","content":"s"}]"#;
     let count = Request::post("/v1/responses/input_tokens", format!("{{{body}}}"));
-    let answer = world.ask(&count).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    world.request(&count).await.with_status(200);
     assert_eq!(world.engine.attempt_count(), 2);
-    assert_eq!(world.ask(&count).await.head.status, 200);
-    assert_eq!(world.engine.attempt_count(), 3, "it is remembered");
-    world.end().await;
-    let world = World::start(engine(QWEN35, as_vllm).await, Setup::new()).await;
-    let queued = object(&world.ask(&ask(&format!(r#"{body},"background":true,"store":true"#))).await);
+    assert_eq!(world.request(&count).await.head.status, 200);
+    // It is remembered.
+    world.end_after(3).await;
+    let world = World::start(engine(QWEN35, as_vllm), Setup::new()).await;
+    let queued = object(&world.request(&ask(&format!(r#"{body},"background":true,"store":true"#))).await);
     let id = queued["id"].as_str().expect("an id").to_owned();
-    let start = std::time::Instant::now();
-    let made = loop {
-        let made = object(&world.ask(&Request::get(&format!("/v1/responses/{id}"))).await);
-        if made["status"] != "queued" && made["status"] != "in_progress" {
-            break made;
-        }
-        assert!(start.elapsed() < PATIENCE, "{made}");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    };
+    let made = ended(world.proxy(), &id).await;
     assert_eq!(made["status"], "completed", "{made}");
-    assert_eq!(world.engine.attempt_count(), 2);
-    world.end().await;
+    world.end_after(2).await;
 }
 
 /// The option `system_messages` overrides the automatic choice.
 #[tokio::test]
 async fn system_messages_are_kept_or_merged_as_the_option_says() {
-    let world = World::start(engine(QWEN35, as_vllm).await, Setup::new().set("system_messages=keep")).await;
-    let answer = world.ask(&chat(true, &late())).await;
+    let world = World::start(engine(QWEN35, as_vllm), Setup::new().set("system_messages=keep")).await;
+    let answer = world.request(&chat(true, &late())).await;
     assert_eq!(
         answer.fault().message,
         "System message must be at the beginning.",
@@ -585,10 +566,10 @@ async fn system_messages_are_kept_or_merged_as_the_option_says() {
     );
     assert_eq!((attempts(&answer), world.engine.attempt_count()), (Some("1"), 1));
     world.end().await;
-    let world = World::start(engine(QWEN35, as_vllm).await, Setup::new().set("system_messages=merge")).await;
-    let answer = world.ask(&chat(true, &late())).await;
+    let world = World::start(engine(QWEN35, as_vllm), Setup::new().set("system_messages=merge")).await;
+    let answer = world.request(&chat(true, &late())).await;
     assert_eq!((text(&answer).as_str(), attempts(&answer)), (LATE, Some("1")));
-    until("a line", PATIENCE, || world.samewire.request_lines().len() == 1).await;
+    until("a line", || world.samewire.request_lines().len() == 1).await;
     assert_eq!(counted(&world, "system_merged").await, 1);
     world.end().await;
 }
@@ -601,26 +582,25 @@ async fn the_first_refusal_is_told_where_the_other_form_is_refused_too() {
         true => as_vllm("The system message is too long."),
         false => as_vllm("System message must be at the beginning."),
     };
-    let world = World::start(Engine::answering(strict).await, Setup::new()).await;
+    let world = World::start(Engine::answering(strict), Setup::new()).await;
     for stream in [true, false, true] {
-        let answer = world.ask(&chat(stream, &late())).await;
+        let answer = world.request(&chat(stream, &late())).await;
         let fault = answer.fault();
         assert_eq!((answer.head.status, attempts(&answer)), (400, Some("2")));
         assert_eq!(fault.message, "System message must be at the beginning.");
     }
-    assert_eq!(world.engine.attempt_count(), 6, "what does not help is not remembered");
-    world.end().await;
+    // A change that does not help is not remembered.
+    world.end_after(6).await;
 }
 
 /// A refusal of the form is no fault of the engine: the second attempt goes to the same engine, and none is
 /// ejected.
 #[tokio::test]
 async fn the_same_engine_is_asked_and_stays_well() {
-    let engines = vec![engine(QWEN35, as_llamacpp).await, engine(QWEN35, as_llamacpp).await];
-    let world = World::fleet(engines, Setup::new().config("[retry]\nmax_attempts = 1"), &[]).await;
-    world.wait_until_up().await;
+    let engines = [engine(QWEN35, as_llamacpp), engine(QWEN35, as_llamacpp)];
+    let world = World::fleet_up(engines, Setup::new().config("[retry]\nmax_attempts = 1"), &[]).await;
     for _ in 0..20 {
-        assert_eq!(text(&world.ask(&chat(true, &late())).await), LATE);
+        assert_eq!(text(&world.request(&chat(true, &late())).await), LATE);
     }
     let shares = world.attempt_counts();
     assert_eq!(shares.iter().sum::<usize>(), 22, "each of them has refused once: {shares:?}");
@@ -633,14 +613,14 @@ async fn the_same_engine_is_asked_and_stays_well() {
 #[tokio::test]
 async fn what_was_learned_is_forgotten_when_the_engine_has_been_away() {
     let setup = Setup::new().allow_errors().config("[health]\ninterval = 0.05\ndown_after = 1\nup_after = 1");
-    let world = World::start(engine(QWEN35, as_vllm).await, setup).await;
+    let world = World::start(engine(QWEN35, as_vllm), setup).await;
     world.wait_until_up().await;
-    assert_eq!(attempts(&world.ask(&chat(true, &late())).await), Some("2"));
-    assert_eq!(attempts(&world.ask(&chat(true, &late())).await), Some("1"));
+    assert_eq!(attempts(&world.request(&chat(true, &late())).await), Some("2"));
+    assert_eq!(attempts(&world.request(&chat(true, &late())).await), Some("1"));
     world.engine.set_health(Script::new().json("503 Service Unavailable", "{}"));
-    until("it is not ready", PATIENCE, || world.samewire.count_logged("upstream is not ready") > 0).await;
+    until("it is not ready", || world.samewire.count_logged("upstream is not ready") > 0).await;
     world.engine.set_health(Script::new().whole("200 OK", "", ""));
-    until("it is back", PATIENCE, || world.samewire.count_logged("upstream is ready") > 1).await;
-    assert_eq!(attempts(&world.ask(&chat(true, &late())).await), Some("2"));
+    until("it is back", || world.samewire.count_logged("upstream is ready") > 1).await;
+    assert_eq!(attempts(&world.request(&chat(true, &late())).await), Some("2"));
     world.end().await;
 }

@@ -1,10 +1,8 @@
 //! Routes of engines that are relayed unchanged: their targets, the model they are for, and which fields pass.
 
 use crate::clients::keys::{entry, with};
-use crate::sim::{
-    Answer, Client, CloseKind, Ended, Engine, Gate, H2Client, PATIENCE, Request, SOON, Script, Setup, World,
-    until,
-};
+use crate::sim::H2Client;
+use crate::sim::prelude::*;
 
 const BOUNDARY: &str = "b-1";
 
@@ -30,11 +28,11 @@ const PATHS: [&str; 17] = [
 ];
 
 fn ok() -> Script {
-    Script::new().json("200 OK", r#"{ "result": [1.50, 2] }"#)
+    Script::ok(r#"{ "result": [1.50, 2] }"#)
 }
 
 async fn world(setup: Setup) -> World {
-    World::start(Engine::script(ok()).await, setup).await
+    World::start(ok(), setup).await
 }
 
 fn json(target: &str, body: &str) -> Request {
@@ -66,7 +64,7 @@ async fn every_route_passes_both_ways_byte_for_byte() {
     let world = world(Setup::new()).await;
     let body = r#"{ "model":"m", "x": 1.50, "y":[ ] }"#;
     for path in PATHS {
-        let answer = world.ask(&json(path, body).header("cookie", "CANARY")).await;
+        let answer = world.request(&json(path, body).header("cookie", "CANARY")).await;
         is_ok(&answer, path);
         assert_eq!(answer.ended, Ended::Length, "{path}");
         assert_eq!(answer.head.header("content-type"), Some("application/json"), "{path}");
@@ -78,7 +76,7 @@ async fn every_route_passes_both_ways_byte_for_byte() {
         assert_eq!(attempt.header("cookie"), None, "{path}");
         assert!(attempt.header("x-request-id").is_some_and(|id| id.ends_with("-1")), "{path}");
         for method in ["GET", "PUT", "DELETE"] {
-            let answer = world.ask(&Request::new(method, path).header("content-length", "0")).await;
+            let answer = world.request(&Request::new(method, path).header("content-length", "0")).await;
             assert_eq!(
                 (answer.head.status, answer.head.header("allow")),
                 (405, Some("POST")),
@@ -98,7 +96,7 @@ async fn every_route_passes_both_ways_byte_for_byte() {
         "/v1/audio",
         "/v3/rerank",
     ] {
-        assert_eq!(world.ask(&json(path, body)).await.head.status, 404, "{path}");
+        assert_eq!(world.request(&json(path, body)).await.head.status, 404, "{path}");
     }
     assert_eq!(world.engine.attempt_count(), PATHS.len());
     let counted = world.samewire.metrics().await;
@@ -142,19 +140,18 @@ async fn fault_c27b_steering_routes_are_not_there() {
             format!("/openai/deployments/m/../../{name}?api-version=2024-10-21"),
         ];
         for target in spellings {
-            let answer = world.ask(&json(&target, "{}")).await;
+            let answer = world.request(&json(&target, "{}")).await;
             assert_eq!(answer.head.status, 404, "{target}: {}", answer.text());
         }
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn the_operator_adds_and_removes_paths() {
     let world = world(Setup::new().config("[relay]\npaths = [\"!/generate\", \"/flush_cache\"]")).await;
-    assert_eq!(world.ask(&json("/generate", "{}")).await.head.status, 404);
-    is_ok(&world.ask(&json("/flush_cache?timeout=3", "{}")).await, "added");
+    assert_eq!(world.request(&json("/generate", "{}")).await.head.status, 404);
+    is_ok(&world.request(&json("/flush_cache?timeout=3", "{}")).await, "added");
     assert_eq!(world.engine.only().target, "/flush_cache?timeout=3");
     world.end().await;
 }
@@ -170,24 +167,23 @@ async fn binary_answers_and_streams_pass_with_their_labels() {
         Script::new().head_sse().chunk("data: one\n\n").wait(&gate).chunk("data: two").end(),
         Script::new().raw("HTTP/1.1 204 No Content\r\n\r\n"),
     ];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new()).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new()).await;
     let speech = json("/v1/audio/speech", r#"{"model":"m","input":"x"}"#).header("accept", "audio/mpeg");
-    let answer = world.ask(&speech).await;
+    let answer = world.request(&speech).await;
     assert!(answer.body == audio, "{} bytes", answer.body.len());
     assert_eq!(answer.head.header("content-type"), Some("audio/mpeg"));
     assert_eq!(answer.head.header("content-disposition"), Some("attachment; filename=\"a.mp3\""));
     assert_eq!(answer.head.header("metadata"), Some("{\"n\":1}"));
     assert_eq!(answer.head.header("set-cookie"), None);
     assert_eq!(world.engine.only().header("accept"), Some("audio/mpeg"));
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&json("/v1/audio/transcriptions", r#"{"model":"m","stream":true}"#).bytes()).await;
+    let mut client = world.send(&json("/v1/audio/transcriptions", r#"{"model":"m","stream":true}"#)).await;
     let head = client.head().await;
     assert_eq!(head.header("content-type"), Some("text/event-stream; charset=utf-8"));
     assert_eq!(head.header("x-accel-buffering"), Some("no"));
     assert_eq!(client.piece().await.as_deref(), Some(&b"data: one\n\n"[..]), "it does not wait for the next");
     gate.open();
     assert_eq!(client.rest().await, b"data: two");
-    let answer = world.ask(&json("/rerank", "{}")).await;
+    let answer = world.request(&json("/rerank", "{}")).await;
     assert_eq!((answer.head.status, answer.body.len()), (204, 0));
     world.end().await;
 }
@@ -205,13 +201,13 @@ async fn fault_c27b_an_answer_that_breaks_off_is_broken_off() {
     let engine = Engine::in_turn([scripts.clone(), scripts].concat()).await;
     let world = World::start(engine, Setup::new().allow_errors()).await;
     for n in 0..count {
-        let answer = world.ask(&json("/v1/audio/speech", r#"{"model":"m"}"#)).await;
+        let answer = world.request(&json("/v1/audio/speech", r#"{"model":"m"}"#)).await;
         assert_eq!((answer.head.status, answer.text()), (200, "abc"), "{n}");
         assert!(matches!(answer.ended, Ended::Short | Ended::Reset), "{n}: {:?}", answer.ended);
     }
     for n in 0..count {
         let mut client = crate::sim::RawH2Client::open(world.proxy()).await;
-        client.ask(1, &json("/v1/audio/speech", r#"{"model":"m"}"#)).await;
+        client.send_request(1, &json("/v1/audio/speech", r#"{"model":"m"}"#)).await;
         let reset = loop {
             match client.next().await {
                 Ok(frame) if frame.kind == crate::sim::kinds::RST_STREAM => break true,
@@ -223,7 +219,7 @@ async fn fault_c27b_an_answer_that_breaks_off_is_broken_off() {
         assert!(reset, "{n} in HTTP/2");
     }
     let broken = || world.samewire.count_logged(r#""end":"error""#) == 2 * count;
-    until("all of them are told of", PATIENCE, broken).await;
+    until("all of them are told of", broken).await;
     world.end().await;
 }
 
@@ -244,7 +240,7 @@ async fn fault_c27b_errors_of_the_engine_are_canonical() {
         Script::new().raw("HTTP/1.1 307 Elsewhere\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n"),
         Script::new().fin(),
     ];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new().allow_errors()).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new().allow_errors()).await;
     for (status, what) in [
         (400, "too long"),
         (404, "does not serve POST /v1/rerank"),
@@ -254,7 +250,7 @@ async fn fault_c27b_errors_of_the_engine_are_canonical() {
         (502, "invalid response"),
         (502, "closed the connection"),
     ] {
-        let answer = world.ask(&json("/v1/rerank?x=1", r#"{"model":"m"}"#)).await;
+        let answer = world.request(&json("/v1/rerank?x=1", r#"{"model":"m"}"#)).await;
         let fault = answer.fault();
         let status = if answer.head.status == 400 && status == 422 { 400 } else { status };
         assert_eq!(answer.head.status, status, "{}", answer.text());
@@ -266,7 +262,7 @@ async fn fault_c27b_errors_of_the_engine_are_canonical() {
 #[tokio::test]
 async fn the_model_decides_who_is_asked() {
     let lines = ["models = [\"chat\"]", "models = [\"whisper\", \"w-1\"]"];
-    let engines = vec![Engine::script(ok()).await, Engine::script(ok()).await];
+    let engines = [ok(), ok()];
     let setup = Setup::new().config("[[model]]\nname = \"w-1\"\naliases = [\"whisper-1\"]");
     let world = World::fleet(engines, setup, &lines).await;
     let audio = vec![7; 100_000];
@@ -282,7 +278,7 @@ async fn the_model_decides_who_is_asked() {
         (json("/rerank", r#"{"query":"x","model":"whisper-1"}"#), 1, "w-1"),
     ] {
         let before = world.attempt_counts();
-        is_ok(&world.ask(&request).await, model);
+        is_ok(&world.request(&request).await, model);
         let after = world.attempt_counts();
         assert_eq!((after[to], after[1 - to]), (before[to] + 1, before[1 - to]), "{model}");
         let attempt = world.engines().nth(to).and_then(|engine| engine.attempts().pop()).expect("an attempt");
@@ -299,8 +295,8 @@ async fn the_model_decides_who_is_asked() {
         (form(target, &[(MODEL, b"chat"), (MODEL, b"whisper")]), "duplicate_key"),
         (json("/generate", r#"{"model":"chat","bootstrap_host":"x"}"#), "forbidden_parameter"),
     ] {
-        let answer = world.ask(&request).await;
-        assert_eq!(answer.failure().2.as_deref(), Some(code), "{}", answer.text());
+        let answer = world.request(&request).await;
+        assert_eq!(answer.fault().code.as_deref(), Some(code), "{}", answer.text());
     }
     world.end().await;
 }
@@ -311,19 +307,18 @@ async fn fault_c27b_a_model_behind_a_long_file() {
     let limits = "[limits]\nrelay_buffer_bytes = 65536";
     let audio = vec![7; 2 << 20];
     let request = form("/v1/audio/transcriptions", &[(FILE, &audio), (MODEL, b"whisper")]);
-    let engines = vec![Engine::script(ok()).await, Engine::script(ok()).await];
+    let engines = [ok(), ok()];
     let world = World::fleet(
         engines,
         Setup::new().config(limits),
         &["models = [\"chat\"]", "models = [\"whisper\"]"],
     )
     .await;
-    let answer = world.ask(&request).await;
-    assert_eq!(answer.head.status, 400);
+    let answer = world.request(&request).await.with_status(400);
     assert!(answer.fault().message.contains("Put it before the file"), "{}", answer.text());
     world.end().await;
     let world = self::world(Setup::new()).await;
-    is_ok(&world.ask(&request).await, "one engine");
+    is_ok(&world.request(&request).await, "one engine");
     assert!(world.engine.only().body == request.sent_body());
     world.end().await;
 }
@@ -354,12 +349,12 @@ async fn keys_open_their_models_alone() {
         (nothing.clone(), "sk-CANARY-few", 200),
         (nothing.clone(), "sk-CANARY-few", 429),
     ] {
-        let answer = world.ask(&with(&request, key)).await;
+        let answer = world.request(&with(&request, key)).await;
         assert_eq!(answer.head.status, status, "{key} {}", answer.text());
     }
     // The only available model is named explicitly, so that the engine uses no other.
     let before = world.engine.attempt_count();
-    is_ok(&world.ask(&with(&nothing, "sk-CANARY-one")).await, "the only model");
+    is_ok(&world.request(&with(&nothing, "sk-CANARY-one")).await, "the only model");
     assert_eq!(world.engine.attempts()[before].text(), r#"{"model":"m","query":"x"}"#);
     world.end().await;
 }
@@ -372,14 +367,13 @@ async fn short_bodies_are_sent_to_another_engine() {
         Script::new().rst(),
         Script::new().raw("HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\ncontent-length: 9\r\n\r\n").fin(),
     ] {
-        let engines = vec![Engine::script(script).await, Engine::script(ok()).await];
+        let engines = [script, ok()];
         // The first engine gets nearly all first attempts.
-        let world = World::fleet(engines, Setup::new().allow_errors(), &["weight = 100"]).await;
-        world.wait_until_up().await;
+        let world = World::fleet_up(engines, Setup::new().allow_errors(), &["weight = 100"]).await;
         let request = form("/v1/audio/transcriptions", &[(MODEL, b"m"), (FILE, &[7; 100_000])]);
         let mut moved = false;
         for _ in 0..20 {
-            let answer = world.ask(&request).await;
+            let answer = world.request(&request).await;
             is_ok(&answer, "the other one");
             moved |= answer.head.header("x-samewire-attempts") == Some("2");
         }
@@ -417,13 +411,16 @@ async fn clients_of_azure_reach_them_too() {
         ),
     ] {
         let request = request.without("authorization").header("api-key", "k");
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         is_ok(&answer, target);
         assert!(answer.head.header("apim-request-id").is_some(), "{target}");
         let attempt = world.engine.attempts().pop().expect("an attempt");
         assert_eq!((attempt.target.as_str(), attempt.text()), (target, body));
     }
-    is_ok(&world.ask(&file(&format!("/openai/deployments/d/audio/transcriptions?{dated}"))).await, "a form");
+    is_ok(
+        &world.request(&file(&format!("/openai/deployments/d/audio/transcriptions?{dated}"))).await,
+        "a form",
+    );
     let sent = world.engine.attempts().pop().expect("an attempt");
     let expected = format!(
         "--{BOUNDARY}\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nd\r\n--{BOUNDARY}\r\n"
@@ -435,7 +432,7 @@ async fn clients_of_azure_reach_them_too() {
         ("/openai/deployments/d/flush_cache?api-version=2024-10-21", 404),
         ("/openai/rerank?api-version=latest", 400),
     ] {
-        assert_eq!(world.ask(&json(target, "{}")).await.head.status, status, "{target}");
+        assert_eq!(world.request(&json(target, "{}")).await.head.status, status, "{target}");
     }
     world.end().await;
 }
@@ -451,32 +448,32 @@ async fn embeddings_in_other_forms_are_relayed() {
     let plain = r#"{"object":"list","id":"x","data":[{"index":0,"object":"embedding","embedding":[0.1]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1}}"#;
     let engine = Engine::answering(move |attempt| match attempt.text().contains("bytes") {
         true => bytes.clone(),
-        false => Script::new().json("200 OK", plain),
+        false => Script::ok(plain),
     });
     let setup = Setup::new().config("[[model]]\nname = \"m\"\naliases = [\"a\"]");
     let world = World::start(engine.await, setup).await;
     let messages = r#"{"model":"a","messages":[{"role":"user","content":"x"}]}"#;
-    let answer = world.ask(&json("/v1/embeddings", messages)).await;
+    let answer = world.request(&json("/v1/embeddings", messages)).await;
     assert_eq!((answer.head.status, answer.text()), (200, plain), "byte for byte");
     assert_eq!(world.engine.only().text(), messages.replace("\"a\"", "\"m\""));
-    let answer =
-        world.ask(&json("/v1/embeddings", r#"{"model":"m","input":"x","encoding_format":"bytes"}"#)).await;
+    let answer = world
+        .request(&json("/v1/embeddings", r#"{"model":"m","input":"x","encoding_format":"bytes"}"#))
+        .await;
     assert_eq!((answer.head.status, answer.body.as_slice()), (200, &[0, 159, 146, 150][..]));
     assert_eq!(answer.head.header("content-type"), Some("application/octet-stream"));
     assert_eq!(answer.head.header("metadata"), Some("{}"));
-    let answer = world.ask(&json("/v1/embeddings", r#"{"model":"m","input":[[1,2],[3]]}"#)).await;
+    let answer = world.request(&json("/v1/embeddings", r#"{"model":"m","input":[[1,2],[3]]}"#)).await;
     assert!(!answer.text().contains("\"id\""), "the API's own form is normalised: {}", answer.text());
     let target = "/openai/deployments/a/embeddings?api-version=2024-10-21";
     for body in [r#"{"input":"x"}"#, r#"{"model":"y","input":"x"}"#] {
-        let answer = world.ask(&json(target, body)).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        world.request(&json(target, body)).await.with_status(200);
         let attempt = world.engine.attempts().pop().expect("an attempt");
         assert_eq!(
             (attempt.target.as_str(), attempt.text()),
             ("/v1/embeddings", r#"{"model":"m","input":"x"}"#)
         );
     }
-    assert_eq!(world.ask(&json("/v1/embeddings", r#"{"model":"m"}"#)).await.head.status, 400);
+    assert_eq!(world.request(&json("/v1/embeddings", r#"{"model":"m"}"#)).await.head.status, 400);
     world.end().await;
 }
 
@@ -493,12 +490,12 @@ async fn labels_of_bodies() {
     ] {
         let request = json("/pooling", body).without("content-type");
         let request = label.iter().fold(request, |request, label| request.header("content-type", label));
-        is_ok(&world.ask(&request).await, body);
+        is_ok(&world.request(&request).await, body);
         let attempt = world.engine.attempts().pop().expect("an attempt");
         assert_eq!((attempt.header("content-type"), attempt.text()), (expected, body));
     }
     let packed = json("/pooling", "{}").header("content-encoding", "gzip");
-    assert_eq!(world.ask(&packed).await.head.status, 415);
+    assert_eq!(world.request(&packed).await.head.status, 415);
     world.end().await;
 }
 
@@ -506,21 +503,20 @@ async fn labels_of_bodies() {
 async fn fault_c27b_the_engine_stops_when_the_client_has_left() {
     let begun = Script::new().head_sse().chunk("data: one\n\n").hang();
     for (script, has_begun) in [(Script::new().hang(), false), (begun, true)] {
-        let world = World::start(Engine::script(script).await, Setup::new()).await;
+        let world = World::start(script, Setup::new()).await;
         for manner in [CloseKind::Fin, CloseKind::Rst] {
             let before = world.engine.attempt_count();
-            let mut client = Client::connect(world.proxy()).await;
-            client.send(&json("/generate", r#"{"model":"m"}"#).bytes()).await;
+            let mut client = world.send(&json("/generate", r#"{"model":"m"}"#)).await;
             world.engine.wait_attempts(before + 1).await;
             if has_begun {
                 client.event_with_head("one").await;
             }
             let left = client.leave(manner);
-            until("it stops", PATIENCE, || world.engine.closed(before).is_some()).await;
+            until("it stops", || world.engine.closed(before).is_some()).await;
             let (closed, _) = world.engine.closed(before).expect("closed");
             assert!(closed.saturating_duration_since(left) < SOON);
         }
-        until("both lines", PATIENCE, || world.samewire.request_lines().len() == 2).await;
+        until("both lines", || world.samewire.request_lines().len() == 2).await;
         let lines = world.samewire.request_lines();
         assert!(lines.iter().all(|line| line.contains(r#""end":"client_closed""#)), "{lines:#?}");
         world.end().await;
@@ -531,11 +527,10 @@ async fn fault_c27b_the_engine_stops_when_the_client_has_left() {
 async fn silent_engines_are_given_up() {
     let scripts = vec![Script::new().hang(), Script::new().head_sse().chunk("data: one\n\n").hang()];
     let limits = "[timeouts]\nfirst_token = 0.3\ninter_token = 0.3";
-    let world =
-        World::start(Engine::in_turn(scripts).await, Setup::new().config(limits).allow_errors()).await;
-    let answer = world.ask(&json("/generate", r#"{"model":"m"}"#)).await;
-    assert_eq!((answer.head.status, answer.failure().2.as_deref()), (504, Some("upstream_timeout")));
-    let answer = world.ask(&json("/generate", r#"{"model":"m"}"#)).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new().config(limits).allow_errors()).await;
+    let answer = world.request(&json("/generate", r#"{"model":"m"}"#)).await;
+    assert_eq!((answer.head.status, answer.fault().code.as_deref()), (504, Some("upstream_timeout")));
+    let answer = world.request(&json("/generate", r#"{"model":"m"}"#)).await;
     assert_eq!((answer.head.status, answer.text()), (200, "data: one\n\n"));
     assert!(matches!(answer.ended, Ended::Short | Ended::Reset), "{:?}", answer.ended);
     world.end().await;
@@ -549,7 +544,7 @@ async fn http2_clients_are_served_alike() {
     for request in
         [request.clone(), request.clone().without("content-length"), json("/rerank", r#"{"model":"m"}"#)]
     {
-        let answer = client.ask(&request).await;
+        let answer = client.request(&request).await;
         assert_eq!((answer.status, answer.text()), (200, r#"{ "result": [1.50, 2] }"#));
         assert!(world.engine.attempts().pop().expect("an attempt").body == request.sent_body());
     }
@@ -562,16 +557,15 @@ async fn http2_clients_are_served_alike() {
 async fn a_route_for_everything_is_rewritten_by_what_its_bodies_hold() {
     let engine = Engine::answering(|attempt| match attempt.target.as_str() {
         "/v1/chat/completions" => Script::answer("a", 1),
-        _ => Script::new().json("200 OK", r#"{"own":1}"#),
+        _ => Script::ok(r#"{"own":1}"#),
     });
     let setup = Setup::new().config("[relay]\nrewritten = [\"/invocations\"]");
     let world = World::start(engine.await, setup).await;
-    let chat = world.ask(&Request::stream("").target("/invocations")).await;
-    assert_eq!(chat.text(), world.ask(&Request::stream("")).await.text());
-    let other = world.ask(&Request::post("/invocations", r#"{"model":"m","input":"a"}"#)).await;
+    let chat = world.request(&Request::stream("").target("/invocations")).await;
+    assert_eq!(chat.text(), world.stream("").await.text());
+    let other = world.post("/invocations", r#"{"model":"m","input":"a"}"#).await;
     assert_eq!((other.head.status, other.text()), (200, r#"{"own":1}"#));
-    let none = world.ask(&Request::get("/invocations")).await;
-    assert_eq!(none.head.status, 405);
+    world.get("/invocations").await.with_status(405);
     let targets: Vec<_> = world.engine.attempts().into_iter().map(|attempt| attempt.target).collect();
     assert_eq!(targets, ["/v1/chat/completions", "/v1/chat/completions", "/invocations"]);
     world.end().await;

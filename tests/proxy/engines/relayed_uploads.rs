@@ -1,14 +1,9 @@
 //! Long bodies on relayed routes: their memory, back pressure in both directions, and bodies that break off.
 
 use crate::sim::h2::{H2Behaviour, H2Engine};
-use crate::sim::{
-    Chunks, Client, CloseKind, Ended, Engine, Gate, KEY, PATIENCE, Piece, Request, SOON, Script, Setup,
-    World, until,
-};
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use crate::sim::prelude::*;
+use crate::sim::{Chunks, Piece};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -182,7 +177,7 @@ async fn take(stream: &mut TcpStream, first: Vec<u8>, head: &str, does: &UploadB
 }
 
 async fn world(sink: &DiscardingEngine, setup: Setup) -> World {
-    World::start(Engine::script(Script::new()).await, setup.upstream(&sink.url())).await
+    World::start(Script::new(), setup.upstream(&sink.url())).await
 }
 
 const FRONT: &str = "--b\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nm\r\n--b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n";
@@ -217,12 +212,12 @@ async fn fault_c27b_two_hundred_megabytes_pass_in_bounded_memory() {
     for chunked in [false, true] {
         let sink = DiscardingEngine::start(UploadBehaviour::Takes).await;
         let world = world(&sink, Setup::new()).await;
-        world.ask(&Request::post("/rerank", "{}")).await;
+        world.post("/rerank", "{}").await;
         let (already, requests) = (sink.taken(), sink.seen.requests.load(Ordering::SeqCst));
         sink.seen.sum.store(0, Ordering::SeqCst);
         let before = world.samewire.allocated();
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&head((!chunked).then_some(length)).head_bytes()).await;
+        let mut client =
+            Client::sending(world.proxy(), &head((!chunked).then_some(length)).head_bytes()).await;
         let (mut sum, mut most) = (0, 0);
         let last = BACK.as_bytes().to_vec();
         let pieces = std::iter::once(FRONT.as_bytes().to_vec()).chain((0..PIECES).map(audio)).chain([last]);
@@ -275,8 +270,7 @@ async fn a_slow_engine_slows_the_client_and_is_left_with_it() {
         let sink = DiscardingEngine::start(UploadBehaviour::Waits(MIB, gate.clone())).await;
         let world = world(&sink, Setup::new()).await;
         let before = world.samewire.allocated();
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&head(Some(500 * MIB)).head_bytes()).await;
+        let mut client = Client::sending(world.proxy(), &head(Some(500 * MIB)).head_bytes()).await;
         client.send(FRONT.as_bytes()).await;
         // The close of a connection comes after the bytes sent before it: a client that has left is noticed when
         // all bytes are read, or at once if it has reset its connection.
@@ -292,7 +286,7 @@ async fn a_slow_engine_slows_the_client_and_is_left_with_it() {
         assert!(line.contains(r#""upstream":"#), "{line}");
         assert!(line.contains(r#""end":"client_closed""#) || manner == CloseKind::Fin, "{line}");
         gate.open();
-        until("the engine sees it", PATIENCE, || sink.seen.broken.lock().expect("no panic").is_some()).await;
+        until("the engine sees it", || sink.seen.broken.lock().expect("no panic").is_some()).await;
         assert!(!sink.seen.whole.load(Ordering::SeqCst), "half a body does not look like a whole one");
         world.end().await;
     }
@@ -304,16 +298,15 @@ async fn an_engine_that_answers_early_is_heard() {
     let sink = DiscardingEngine::start(UploadBehaviour::Answers(MIB, refusal)).await;
     let world = world(&sink, Setup::new()).await;
     for chunked in [false, true] {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&head((!chunked).then_some(500 * MIB)).head_bytes()).await;
+        let mut client =
+            Client::sending(world.proxy(), &head((!chunked).then_some(500 * MIB)).head_bytes()).await;
         client.send(&framed(chunked, FRONT.as_bytes())).await;
         let piece = framed(chunked, &audio(1));
         let mut sent = 0;
         while sent < 4 * MIB && client.try_send(&piece).await {
             sent += piece.len();
         }
-        let answer = client.answer().await;
-        assert_eq!(answer.head.status, 413, "{}", answer.text());
+        let answer = client.answer().await.with_status(413);
         assert!(answer.fault().message.contains("Too long"), "{}", answer.text());
         assert_eq!(answer.head.header("connection"), Some("close"));
         assert_eq!(answer.head.header("x-samewire-attempts"), Some("1"));
@@ -328,8 +321,7 @@ async fn both_directions_at_once() {
     let sink = DiscardingEngine::start(UploadBehaviour::Begins(MIB, begun)).await;
     let world = world(&sink, Setup::new()).await;
     let length = FRONT.len() + 4 * MIB;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&head(Some(length)).head_bytes()).await;
+    let mut client = Client::sending(world.proxy(), &head(Some(length)).head_bytes()).await;
     client.send(FRONT.as_bytes()).await;
     for n in 0..32 {
         client.send(&audio(n)).await;
@@ -359,7 +351,7 @@ async fn an_upload_moves_only_before_it_has_begun() {
     );
     let engine = Engine::script(Script::new()).await;
     let mut moved = false;
-    let samewire = crate::sim::Samewire::start(&Setup::new().config(&config)).await;
+    let samewire = Samewire::start(&Setup::new().config(&config)).await;
     for _ in 0..3 {
         let mut client = Client::connect(samewire.proxy).await;
         let length = FRONT.len() + 2 * MIB;
@@ -368,27 +360,21 @@ async fn an_upload_moves_only_before_it_has_begun() {
         for n in 0..32 {
             client.send(&audio(n)).await;
         }
-        let answer = client.answer().await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        let answer = client.answer().await.with_status(200);
         moved |= answer.head.header("x-samewire-attempts") == Some("2");
     }
     assert!(moved, "none was sent elsewhere");
     drop(engine);
     // An upload that breaks off in the middle is reported, and not repeated.
     let broken = DiscardingEngine::start(UploadBehaviour::Answers(MIB, "")).await;
-    let world = World::start(
-        Engine::script(Script::new()).await,
-        Setup::new().upstream(&broken.url()).allow_errors(),
-    )
-    .await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&head(Some(100 * MIB)).head_bytes()).await;
+    let world = World::start(Script::new(), Setup::new().upstream(&broken.url()).allow_errors()).await;
+    let mut client = Client::sending(world.proxy(), &head(Some(100 * MIB)).head_bytes()).await;
     client.send(FRONT.as_bytes()).await;
     for n in 0..48 {
         client.try_send(&audio(n)).await;
     }
     let answer = client.answer().await;
-    assert_eq!((answer.head.status, answer.failure().2.as_deref()), (502, Some("upstream_reset")));
+    assert_eq!((answer.head.status, answer.fault().code.as_deref()), (502, Some("upstream_reset")));
     assert_eq!(broken.seen.requests.load(Ordering::SeqCst), 1);
     world.end().await;
 }
@@ -401,11 +387,9 @@ async fn limits_of_uploads() {
         2 * MIB
     );
     let world = world(&sink, Setup::new().config(&config)).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&head(Some(2 * MIB + 1)).head_bytes()).await;
+    let mut client = Client::sending(world.proxy(), &head(Some(2 * MIB + 1)).head_bytes()).await;
     assert_eq!(client.answer().await.head.status, 413);
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&head(None).head_bytes()).await;
+    let mut client = Client::sending(world.proxy(), &head(None).head_bytes()).await;
     client.send(&framed(true, FRONT.as_bytes())).await;
     for n in 0..40 {
         client.try_send(&framed(true, &audio(n))).await;
@@ -413,41 +397,39 @@ async fn limits_of_uploads() {
     assert_eq!(client.answer().await.head.status, 413);
     // Slow but steady: longer than other bodies may take.
     let length = FRONT.len() + 15 * 10_000;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&head(Some(length)).head_bytes()).await;
+    let mut client = Client::sending(world.proxy(), &head(Some(length)).head_bytes()).await;
     client.send(FRONT.as_bytes()).await;
     for _ in 0..15 {
         tokio::time::sleep(Duration::from_millis(50)).await;
         client.send(&[7; 10_000]).await;
     }
     assert_eq!(client.answer().await.head.status, 200);
-    // A stalled upload is not waited for, neither before an engine is asked nor after.
+    // samewire does not wait for a stalled upload, neither before an engine gets the request nor after.
     for pieces in [0, 16] {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&head(Some(2 * MIB - 1)).head_bytes()).await;
+        let mut client = Client::sending(world.proxy(), &head(Some(2 * MIB - 1)).head_bytes()).await;
         client.send(FRONT.as_bytes()).await;
         for n in 0..pieces {
             client.send(&audio(n)).await;
         }
         let answer = client.answer().await;
         assert_eq!(
-            (answer.head.status, answer.failure().2.as_deref()),
+            (answer.head.status, answer.fault().code.as_deref()),
             (408, Some("request_timeout")),
             "{pieces}"
         );
     }
     // A second model after the first, when everything before it has been sent.
     let second = "\r\n--b\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nother\r\n--b--\r\n";
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&head(Some(FRONT.len() + MIB + second.len())).head_bytes()).await;
+    let mut client =
+        Client::sending(world.proxy(), &head(Some(FRONT.len() + MIB + second.len())).head_bytes()).await;
     client.send(FRONT.as_bytes()).await;
     for n in 0..16 {
         client.send(&audio(n)).await;
     }
     client.send(second.as_bytes()).await;
     let answer = client.answer().await;
-    assert_eq!((answer.head.status, answer.failure().2.as_deref()), (400, Some("duplicate_key")));
-    until("it is broken off", PATIENCE, || sink.seen.broken.lock().expect("no panic").is_some()).await;
+    assert_eq!((answer.head.status, answer.fault().code.as_deref()), (400, Some("duplicate_key")));
+    until("it is broken off", || sink.seen.broken.lock().expect("no panic").is_some()).await;
     world.end().await;
 }
 
@@ -461,8 +443,8 @@ async fn engines_of_http2_get_bodies_as_they_come() {
     let before = world.samewire.allocated();
     for chunked in [false, true] {
         let length = FRONT.len() + 16 * MIB + BACK.len();
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&head((!chunked).then_some(length)).head_bytes()).await;
+        let mut client =
+            Client::sending(world.proxy(), &head((!chunked).then_some(length)).head_bytes()).await;
         let pieces = std::iter::once(FRONT.as_bytes().to_vec()).chain((0..256).map(audio));
         let mut sent = Vec::new();
         for piece in pieces.chain([BACK.as_bytes().to_vec()]) {

@@ -2,8 +2,7 @@
 //! as the model wrote them (wire-format 2.5 rule 15). Calls read from text stay text without JSON (wire-format 7.2).
 //! The arguments are those of reports engines-070, 082, 206.
 
-use crate::sim::{Attempt, Client, Engine, Gate, Request, Script, Setup, World, json_string};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 
 /// Requests of one client in each API.
 const APIS: [&str; 3] = ["/v1/chat/completions", "/v1/responses", "/v1/messages"];
@@ -36,11 +35,7 @@ async fn calling(arguments: &'static str, finish: &'static str) -> Engine {
             let call = json!({"id": "call_1", "type": "function", "function": {"name": "f", "arguments": arguments}});
             let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
             let choice = json!({"index": 0, "message": message, "finish_reason": finish});
-            return Script::new().json(
-                "200 OK",
-                &json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]})
-                    .to_string(),
-            );
+            return Script::ok(json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}));
         }
         let head = r#"{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"f","arguments":""}}]}"#;
         let letters: Vec<char> = arguments.chars().collect();
@@ -48,7 +43,7 @@ async fn calling(arguments: &'static str, finish: &'static str) -> Engine {
             let piece = json_string(&piece.iter().collect::<String>());
             format!(r#"{{"tool_calls":[{{"index":0,"function":{{"arguments":{piece}}}}}]}}"#)
         });
-        let script = Script::new().head_sse().role().delta(head, "null");
+        let script = Script::stream().delta(head, "null");
         pieces.fold(script, |script, piece| script.delta(&piece, "null")).finish(finish).usage(3, 9).done().end()
     })
     .await
@@ -60,15 +55,11 @@ async fn saying(text: &'static str, finish: &'static str) -> Engine {
         if !attempt.text().contains(r#""stream":true"#) {
             let message = json!({"role": "assistant", "content": text});
             let choice = json!({"index": 0, "message": message, "finish_reason": finish});
-            return Script::new().json(
-                "200 OK",
-                &json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]})
-                    .to_string(),
-            );
+            return Script::ok(json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}));
         }
         let letters: Vec<char> = text.chars().collect();
         let pieces = letters.chunks(3).map(|piece| piece.iter().collect::<String>());
-        let script = Script::new().head_sse().role();
+        let script = Script::stream();
         pieces.fold(script, |script, piece| script.text(&piece)).finish(finish).usage(3, if finish == "length" { 100 } else { 9 }).done().end()
     })
     .await
@@ -164,10 +155,10 @@ async fn calls_of_an_engine_are_repaired_in_each_api() {
         ("json", r#"{"city":"Oslo""#, r#"{"city":"Oslo"}"#, "tool_arguments_brackets"),
     ] {
         let setup = Setup::new().set(&format!("repair_arguments={option}"));
-        let world = World::start(calling(arguments, "tool_calls").await, setup).await;
+        let world = World::start(calling(arguments, "tool_calls"), setup).await;
         for path in APIS {
             for stream in [true, false] {
-                let answer = world.ask(&request(path, stream)).await;
+                let answer = world.request(&request(path, stream)).await;
                 let got = read(path, stream, answer.text());
                 let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
                 let said = got.arguments.as_deref().unwrap_or_default();
@@ -196,10 +187,10 @@ async fn what_is_no_mistake_of_the_list_passes_and_a_cut_stays_one() {
         ("tail", r#"{"city":"Oslo""#, "tool_calls", 2, 0),
     ] {
         let setup = Setup::new().set(&format!("repair_arguments={option}"));
-        let world = World::start(calling(arguments, finish).await, setup).await;
+        let world = World::start(calling(arguments, finish), setup).await;
         for path in ["/v1/chat/completions", "/v1/responses"] {
             for stream in [true, false] {
-                let answer = world.ask(&request(path, stream)).await;
+                let answer = world.request(&request(path, stream)).await;
                 let expected = Got {
                     text: String::new(),
                     arguments: Some(arguments.to_owned()),
@@ -221,7 +212,7 @@ async fn calls_in_text_need_json_in_each_api() {
         [("off", GARBLED, "stop"), ("json", GARBLED, "stop"), ("off", CUT, "length"), ("json", CUT, "length")]
     {
         let setup = Setup::new().set("parser=hermes").set(&format!("repair_arguments={option}"));
-        let world = World::start(saying(text, finish).await, setup).await;
+        let world = World::start(saying(text, finish), setup).await;
         let (said, arguments, end) = match (option, finish) {
             (_, "length") => ("", Some("{\"a\": 1"), 2),
             ("off", _) => (GARBLED, None, 1),
@@ -233,7 +224,7 @@ async fn calls_in_text_need_json_in_each_api() {
                 if path == "/v1/messages" && !stream && finish == "length" {
                     continue;
                 }
-                let answer = world.ask(&request(path, stream)).await;
+                let answer = world.request(&request(path, stream)).await;
                 let got = read(path, stream, answer.text());
                 let is_object = path == "/v1/messages" && !stream;
                 let arguments =
@@ -249,10 +240,10 @@ async fn calls_in_text_need_json_in_each_api() {
 #[tokio::test]
 async fn a_connection_that_breaks_off_completes_no_call() {
     let head = r#"{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"f","arguments":"{\"a\":1"}}]}"#;
-    let script = Script::new().head_sse().role().delta(head, "null").rst();
+    let script = Script::stream().delta(head, "null").rst();
     let setup = Setup::new().allow_errors().set("repair_arguments=json");
-    let world = World::start(Engine::script(script).await, setup).await;
-    let answer = world.ask(&request("/v1/chat/completions", true)).await;
+    let world = World::start(script, setup).await;
+    let answer = world.request(&request("/v1/chat/completions", true)).await;
     assert!(answer.text().contains(r#""arguments":"{\"a\":1"}"#), "{}", answer.text());
     assert!(answer.text().contains(r#"data: {"error":"#), "{}", answer.text());
     assert_eq!(times(&world, "tool_arguments_brackets").await, 0);
@@ -263,14 +254,11 @@ async fn a_connection_that_breaks_off_completes_no_call() {
 #[tokio::test]
 async fn comments_flow_while_a_call_is_held() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("Well.");
+    let script = Script::stream().text("Well.");
     let script = script.text("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"");
-    let script = script.wait(&gate).text("b\"}}</tool_call>").finish("stop").done().end();
-    let setup = Setup::new().set("parser=hermes").set("keepalive_seconds=1");
-    let world = World::start(Engine::script(script).await, setup).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&request("/v1/chat/completions", true).bytes()).await;
-    client.head().await;
+    let script = script.wait(&gate).text("b\"}}</tool_call>").stop();
+    let world = World::start(script, Setup::new().set("parser=hermes").set("keepalive_seconds=1")).await;
+    let mut client = world.begin(&request("/v1/chat/completions", true)).await;
     while client.event().await.as_deref() != Some(": keepalive") {}
     gate.open();
     let rest = String::from_utf8(client.rest().await).unwrap();

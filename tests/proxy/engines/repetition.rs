@@ -1,7 +1,6 @@
 //! Models that repeat themselves without end, and `[guard]` (wire-format 2.13).
 
-use crate::sim::{Attempt, Engine, PATIENCE, Request, Script, Setup, World, json_string, until};
-use serde_json::json;
+use crate::sim::prelude::*;
 
 const APIS: [&str; 3] = ["/v1/chat/completions", "/v1/responses", "/v1/messages"];
 const GUARD: &str = "[guard]\nrepeats = 8\nbytes = 2048";
@@ -42,12 +41,11 @@ fn sentences(script: Script, choice: usize, key: &str, times: usize) -> Script {
 #[tokio::test]
 async fn a_stream_that_repeats_itself_is_cut() {
     for key in ["content", "reasoning_content"] {
-        let looped = sentences(Script::new().head_sse().role().text("Well. "), 0, key, 400).hang();
+        let looped = sentences(Script::stream().text("Well. "), 0, key, 400).hang();
         // Models that nobody lists are counted together.
-        let setup = Setup::new().config(GUARD).config("[[model]]\nname = \"m\"");
-        let world = World::start(Engine::script(looped).await, setup).await;
+        let world = World::start(looped, Setup::new().config(GUARD).config("[[model]]\nname = \"m\"")).await;
         for (asked, path) in APIS.into_iter().enumerate() {
-            let answer = world.ask(&request(path)).await;
+            let answer = world.request(&request(path)).await;
             let text = answer.text();
             // Pieces have four and a half bytes. The engine sends 3,500 of them; Responses have two events for one of reasoning.
             let pieces = text.matches("data:").count();
@@ -63,7 +61,7 @@ async fn a_stream_that_repeats_itself_is_cut() {
                 _ => "data: [DONE]",
             };
             assert!(text.contains(finish) && text.contains(end), "{path} {key} {text:.3000}");
-            until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
+            until("the answer is cancelled", || world.engine.active_generations() == 0).await;
             let metrics = world.samewire.metrics().await;
             let counted = format!("samewire_repetitions_total{{model=\"m\"}} {}", asked + 1);
             let found: Vec<_> = metrics.lines().filter(|line| line.contains("repetition")).collect();
@@ -75,27 +73,20 @@ async fn a_stream_that_repeats_itself_is_cut() {
 
 #[tokio::test]
 async fn the_answer_fails_if_the_operator_says_so() {
-    let looped = sentences(Script::new().head_sse().role(), 0, "content", 400).hang();
+    let looped = sentences(Script::stream(), 0, "content", 400).hang();
     let setup = Setup::new().allow_errors().config(&format!("{GUARD}\nfinish = \"error\""));
-    let world = World::start(Engine::script(looped).await, setup).await;
-    let answer = world.ask(&request(APIS[0])).await;
+    let answer = World::answer(looped, setup, &request(APIS[0])).await;
     let text = answer.text();
     assert!(text.contains("upstream_incomplete") && text.contains("guard.repeats"), "{text:.3000}");
     assert!(!text.contains("[DONE]") && !text.contains(r#""finish_reason":"length""#));
-    until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
-    world.end().await;
 }
 
 /// An engine may go on after a finish. The client gets one finish all the same.
 #[tokio::test]
 async fn a_loop_after_the_finish_has_one_finish() {
-    let begun = sentences(Script::new().head_sse().role(), 0, "content", 10).finish("stop");
-    let world = World::start(
-        Engine::script(sentences(begun, 0, "content", 400).hang()).await,
-        Setup::new().config(GUARD),
-    )
-    .await;
-    let answer = world.ask(&request(APIS[0])).await;
+    let begun = sentences(Script::stream(), 0, "content", 10).finish("stop");
+    let world = World::start(sentences(begun, 0, "content", 400).hang(), Setup::new().config(GUARD)).await;
+    let answer = world.request(&request(APIS[0])).await;
     let text = answer.text();
     let finishes: Vec<_> = text.matches(r#""finish_reason":""#).collect();
     assert_eq!((finishes.len(), text.matches(r#""finish_reason":"length""#).count()), (1, 1));
@@ -115,9 +106,8 @@ async fn other_choices_go_on() {
     let script =
         sentences(script.ev(&other("b", "null")), 0, "content", 50).ev(&other("c", "\"stop\"")).hang();
     let setup = Setup::new().config(GUARD);
-    let world = World::start(Engine::script(script).await, setup).await;
     let body = json!({"model": "m", "stream": true, "n": 2, "messages": [{"role": "user", "content": "a"}]});
-    let answer = world.ask(&Request::chat(body.to_string())).await;
+    let answer = World::answer(script, setup, &Request::chat(body.to_string())).await;
     let text = answer.text();
     for said in ["\"a\"", "\"b\"", "\"c\""] {
         assert!(text.contains(&format!("\"content\":{said}")), "{said}");
@@ -125,7 +115,6 @@ async fn other_choices_go_on() {
     let finishes = text.matches(r#""finish_reason":"length""#).count();
     assert_eq!((finishes, text.matches(r#""finish_reason":"stop""#).count()), (1, 1));
     assert!(text.ends_with("data: [DONE]\n\n") && text.matches("data:").count() < 1200);
-    world.end().await;
 }
 
 /// Without the option, for a model that overrides it, and in a whole answer, nothing is cut.
@@ -134,13 +123,16 @@ async fn nothing_else_is_cut() {
     let engine = || {
         Engine::answering(|attempt: &Attempt| {
             if attempt.text().contains(r#""stream":true"#) {
-                let script = sentences(Script::new().head_sse().role(), 0, "content", 200);
-                return script.finish("stop").usage(3, 9).done().end();
+                return sentences(Script::stream(), 0, "content", 200)
+                    .finish("stop")
+                    .usage(3, 9)
+                    .done()
+                    .end();
             }
             let message = json!({"role": "assistant", "content": SENTENCE.repeat(200)});
             let choice = json!({"index": 0, "message": message, "finish_reason": "stop"});
             let body = json!({"id": "a", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]});
-            Script::new().json("200 OK", &body.to_string())
+            Script::ok(body)
         })
     };
     let overridden = format!("{GUARD}\n[[model]]\nname = \"m\"\nwire = {{ guard = {{ repeats = 0 }} }}");
@@ -150,9 +142,8 @@ async fn nothing_else_is_cut() {
         (GUARD, Request::plain("")),
         ("[guard]\nrepeats = 300", request(APIS[0])),
     ] {
-        let world = World::start(engine().await, Setup::new().config(config)).await;
-        let answer = world.ask(&request).await;
-        assert!(answer.text().contains(r#""finish_reason":"stop""#), "{config}");
+        let world = World::start(engine(), Setup::new().config(config)).await;
+        assert!(world.request(&request).await.text().contains(r#""finish_reason":"stop""#), "{config}");
         assert!(!world.samewire.metrics().await.contains("samewire_repetitions_total{"), "{config}");
         world.end().await;
     }

@@ -1,6 +1,6 @@
 //! Requests as the engine receives them: the client's body with a few documented changes, and none of its headers.
 
-use crate::sim::{Attempt, Engine, KEY, PROMPT, Request, Script, Setup, World};
+use crate::sim::prelude::*;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -39,11 +39,12 @@ async fn arrived(kind: &str, body: &str) -> Attempt {
         if attempt.text().contains("\"stream\":true") {
             return Script::answer("a", 1);
         }
-        Script::new().json("200 OK", r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#)
+        Script::ok(
+            r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#,
+        )
     });
     let world = World::start_as(engine.await, kind, Setup::new()).await;
-    let answer = world.ask(&Request::chat(body)).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    world.chat(body).await.with_status(200);
     let attempt = world.engine.only();
     world.end().await;
     attempt
@@ -119,7 +120,7 @@ async fn reasoning_gets_the_name_the_engine_reads() {
 
 #[tokio::test]
 async fn fault_c21_no_header_of_the_client_reaches_the_engine() {
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let world = World::plain(Setup::new()).await;
     let mut request =
         Request::stream("").header("accept", "text/event-stream").header("user-agent", "OpenAI/Python");
     for name in [
@@ -149,7 +150,7 @@ async fn fault_c21_no_header_of_the_client_reaches_the_engine() {
         .header("accept-encoding", "gzip, br")
         .header("traceparent", "garbage")
         .header("x-request-id", "the-client-s-own");
-    let answer = world.ask(&request).await;
+    let answer = world.request(&request).await;
     assert_eq!(answer.head.header("x-request-id"), Some("the-client-s-own"));
     assert_eq!(answer.head.header("content-encoding"), None);
     check_head(&world.engine.only(), &world);
@@ -190,8 +191,8 @@ fn check_head(attempt: &Attempt, world: &World) {
 #[tokio::test]
 async fn valid_trace_context_goes_on() {
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
-    world.ask(&Request::stream("").header("traceparent", parent)).await;
+    let world = World::plain(Setup::new()).await;
+    world.request(&Request::stream("").header("traceparent", parent)).await;
     let attempt = world.engine.only();
     let passed = attempt.header("traceparent").expect("a trace goes on");
     assert_eq!(&passed[..36], &parent[..36], "the same trace");
@@ -204,7 +205,7 @@ async fn upstream_may_be_given_with_or_without_v1() {
         let engine = Engine::script(Script::answer("a", 1)).await;
         let setup = Setup::new().upstream(&format!("{}{suffix}", engine.url()));
         let world = World::start(engine, setup).await;
-        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+        assert_eq!(world.stream("").await.head.status, 200);
         assert_eq!(world.engine.only().target, "/v1/chat/completions", "{suffix:?}");
         world.end().await;
     }
@@ -213,12 +214,11 @@ async fn upstream_may_be_given_with_or_without_v1() {
 #[tokio::test]
 async fn fault_c20_text_of_the_body_never_becomes_a_header() {
     let evil = r"m\r\nx-injected: 1\u0000\u007f";
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let world = World::plain(Setup::new()).await;
     let body = format!(
         r#"{{"model":"{evil}","user":"{evil}","messages":[{{"role":"user","name":"{evil}","content":"{PROMPT}{evil}"}}],"metadata":{{"{evil}":"{evil}"}},"tools":[{{"type":"function","function":{{"name":"{evil}","parameters":{{}}}}}}],"stream":true,"stream_options":{{"include_usage":true}}}}"#
     );
-    let answer = world.ask(&Request::chat(body.as_str())).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    let answer = world.chat(body.as_str()).await.with_status(200);
     assert_eq!(answer.head.header("x-injected"), None);
     let attempt = world.engine.only();
     assert_eq!(attempt.header("x-injected"), None);
@@ -231,13 +231,13 @@ async fn fault_c20_text_of_the_body_never_becomes_a_header() {
 
 #[tokio::test]
 async fn fault_u43_large_body_arrives_whole() {
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let world = World::plain(Setup::new()).await;
     let text: String = (0..1_500_000_u64).map(|i| char::from(b'a' + (i * 7919 % 25) as u8)).collect();
     let body = format!(
         r#"{{"model":"m","messages":[{{"role":"user","content":"{PROMPT}{text}"}}],"stream":true,"stream_options":{{"include_usage":true}}}}"#
     );
     for request in [Request::chat(body.as_str()), Request::chat(body.as_str()).chunked(100_000)] {
-        assert_eq!(world.ask(&request).await.head.status, 200);
+        assert_eq!(world.request(&request).await.head.status, 200);
     }
     let attempts = world.engine.attempts();
     assert!(attempts.iter().all(|attempt| attempt.body == body.as_bytes()) && attempts.len() == 2);
@@ -247,7 +247,7 @@ async fn fault_u43_large_body_arrives_whole() {
 /// A long body is sent from the buffer in which it arrived, around the members that samewire writes.
 #[tokio::test]
 async fn fault_u43_large_body_with_changes_arrives_whole() {
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let world = World::plain(Setup::new()).await;
     let text: String = (0..3_000_000_u64).map(|i| char::from(b'a' + (i * 7919 % 25) as u8)).collect();
     let body = |include: bool, user: &str| {
         format!(
@@ -257,7 +257,7 @@ async fn fault_u43_large_body_with_changes_arrives_whole() {
     for user in [String::new(), format!(r#","user":"{text}""#)] {
         let request = || Request::chat(body(false, &user).as_str());
         for request in [request(), request().chunked(100_000)] {
-            assert_eq!(world.ask(&request).await.head.status, 200);
+            assert_eq!(world.request(&request).await.head.status, 200);
         }
         let expected = body(true, &user);
         let attempts = world.engine.attempts();
@@ -269,11 +269,9 @@ async fn fault_u43_large_body_with_changes_arrives_whole() {
 /// Changes made because an engine does not accept a member are counted under its name.
 #[tokio::test]
 async fn what_was_changed_for_an_engine_is_counted() {
-    let engine = Engine::script(Script::answer("a", 1)).await;
-    let world = World::start_as(engine, "vllm", Setup::new()).await;
+    let world = World::start_as(Script::answer("a", 1), "vllm", Setup::new()).await;
     let body = r#"{"model":"m","messages":[{"role":"user","content":"a"}],"tools":[],"tool_choice":"auto","n":null,"stream":true}"#;
-    let answer = world.ask(&Request::chat(body)).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    world.chat(body).await.with_status(200);
     let expected = r#"{"model":"m","messages":[{"role":"user","content":"a"}],"stream":true,"stream_options":{"include_usage":true}}"#;
     assert_eq!(world.engine.only().text(), expected);
     let metrics = world.samewire.metrics().await;

@@ -1,8 +1,7 @@
 //! Answers in another form than requested, or with a wrong content type.
 
 use crate::canonical::{Canonical, usage_object};
-use crate::sim::{Engine, PATIENCE, Request, Script, Setup, World, until};
-use std::time::Duration;
+use crate::sim::prelude::*;
 
 const WHOLE: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hi"},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"total_tokens":8,"completion_tokens":5}}"#;
 
@@ -26,11 +25,11 @@ fn expected_whole() -> String {
 
 /// Checks streamed and whole requests against an engine that answers in one form only.
 async fn check(script: Script, frames: &Canonical, what: &str) {
-    let world = World::start(Engine::script(script).await, Setup::new()).await;
-    let stream = world.ask(&Request::stream("")).await;
+    let world = World::start(script, Setup::new()).await;
+    let stream = world.stream("").await;
     assert_eq!(stream.text(), frames.text(), "{what}");
     assert_eq!(stream.head.header("content-type"), Some("text/event-stream; charset=utf-8"), "{what}");
-    let whole = world.ask(&Request::plain("")).await;
+    let whole = world.request(&Request::plain("")).await;
     assert_eq!(whole.text(), expected_whole(), "{what}");
     assert_eq!(whole.head.header("content-type"), Some("application/json"), "{what}");
     world.end().await;
@@ -39,7 +38,7 @@ async fn check(script: Script, frames: &Canonical, what: &str) {
 #[tokio::test]
 async fn fault_u38_answer_in_the_other_form() {
     let whole = Canonical::new().role().content("Hi").finish("stop").done();
-    check(Script::new().json("200 OK", WHOLE), &whole, "JSON for all").await;
+    check(Script::ok(WHOLE), &whole, "JSON for all").await;
     let stream = Canonical::new().role().content("H").content("i").finish("stop").done();
     check(Script::new().head_sse().chunk(sse()).end(), &stream, "SSE for all").await;
 }
@@ -87,7 +86,7 @@ async fn fault_u53_first_lines_that_say_nothing() {
         let whole = Script::new().head_sse().chunk(format!("{start}{}", sse())).end();
         let own = Script::new().head_sse().chunk(start).sleep(Duration::from_millis(20)).chunk(sse()).end();
         let pieces = whole.clone().split(if start.len() < 100 { 5 } else { 100_000 });
-        for (script, cut) in [(whole, "one write"), (own, "a read of its own"), (pieces, "pieces")] {
+        for (script, cut) in [(whole, "one write"), (own, "a separate read"), (pieces, "pieces")] {
             check(script, &stream, &format!("{start:.20?} in {cut}")).await;
         }
     }
@@ -95,7 +94,7 @@ async fn fault_u53_first_lines_that_say_nothing() {
 
 #[tokio::test]
 async fn fault_u38_broken_stream_is_no_whole_answer() {
-    let begun = || Script::new().head_sse().role().tok("a", 2, Duration::ZERO);
+    let begun = || Script::stream().tok("a", 2, Duration::ZERO);
     let rows = [
         (begun().fin(), 502, "upstream_incomplete"),
         (begun().done().end(), 502, "upstream_incomplete"),
@@ -107,10 +106,8 @@ async fn fault_u38_broken_stream_is_no_whole_answer() {
         ),
     ];
     for (script, status, code) in rows {
-        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
-        let answer = world.ask(&Request::plain("")).await;
-        assert_eq!(answer.failure(), (status, "server_error".into(), Some(code.into())));
-        world.end().await;
+        let answer = World::answer(script, Setup::new().allow_errors(), &Request::plain("")).await;
+        assert_eq!(answer.failure(), format!("{status} server_error {code}"));
     }
 }
 
@@ -134,14 +131,14 @@ async fn fault_u37_what_begins_as_no_event_is_no_answer() {
         for beginning in ["foo: bar\n", "<html>", "\u{1}\n"] {
             let script = Script::new().raw(head(label)).chunk(format!("{beginning}data: 1\n\n"));
             let script = script.chunk(sse()).end().in_one_write();
-            let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
+            let world = World::start(script, Setup::new().allow_errors()).await;
             for request in &requests {
-                let answer = world.ask(request).await;
+                let answer = world.request(request).await;
                 assert!(answer.head.status >= 500, "{label} {beginning:?}: {}", answer.text());
                 assert!(answer.text().contains("upstream_invalid_response"), "{}", answer.text());
             }
             let why = "its body is neither a JSON object nor an event stream";
-            until("the log tells why", PATIENCE, || world.samewire.count_logged(why) >= requests.len()).await;
+            until("the log tells why", || world.samewire.count_logged(why) >= requests.len()).await;
             world.end().await;
         }
     }
@@ -155,13 +152,13 @@ async fn fault_u37_an_answer_of_the_other_api() {
         |more: &str| Request::post("/v1/completions", format!(r#"{{"model":"m","prompt":"x"{more}}}"#));
     for (script, requests) in [
         (Script::new().head_sse().chunk(sse()).end(), [completions(r#","stream":true"#), completions("")]),
-        (Script::new().json("200 OK", WHOLE), [completions(r#","stream":true"#), completions("")]),
+        (Script::ok(WHOLE), [completions(r#","stream":true"#), completions("")]),
         (Script::new().head_sse().ev(legacy).done().end(), [Request::stream(""), Request::plain("")]),
-        (Script::new().json("200 OK", legacy), [Request::stream(""), Request::plain("")]),
+        (Script::ok(legacy), [Request::stream(""), Request::plain("")]),
     ] {
-        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
+        let world = World::start(script, Setup::new().allow_errors()).await;
         for request in requests {
-            assert_eq!(world.ask(&request).await.head.status, 502);
+            assert_eq!(world.request(&request).await.head.status, 502);
         }
         world.end().await;
     }

@@ -1,44 +1,12 @@
 //! Engines that are slow, silent or unreachable, and what the client sees meanwhile.
 
 use crate::canonical::{Canonical, grammar};
-use crate::sim::{Answer, Client, Ended, Engine, Gate, PATIENCE, Request, Script, Setup, World, until};
-use socket2::{Domain, Socket, Type};
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use crate::sim::prelude::*;
+use crate::sim::{refusing, unanswered_address};
 
 const BODY: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#;
 
-/// Returns an address that refuses connections, and the socket that keeps its port reserved.
-pub fn refusing() -> (String, Socket) {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
-    (url(&socket), socket)
-}
-
-/// Returns an address that never completes a connect: its accept queue is full, and the kernel drops new packets.
-pub fn unanswered_address() -> (String, Vec<Socket>) {
-    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
-    listener.listen(0).expect("a bound socket");
-    let address = listener.local_addr().expect("bound");
-    let url = url(&listener);
-    let mut held = vec![listener];
-    for _ in 0..4 {
-        let filler = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        filler.set_nonblocking(true).expect("a socket");
-        // In progress, established or refused: in each case the queue stays full.
-        let _ = filler.connect(&address);
-        held.push(filler);
-    }
-    (url, held)
-}
-
-fn url(socket: &Socket) -> String {
-    let address = socket.local_addr().expect("bound").as_socket().expect("an IP address");
-    format!("http://{address}")
-}
-
-/// Returns a setup in which an engine that says nothing is soon given up, before its first word and behind it.
+/// Returns a setup in which samewire soon gives up an engine that sends nothing, before its first word and after it.
 fn silence_is_short() -> Setup {
     Setup::new().allow_errors().config("[timeouts]\nconnect = 0.3\nfirst_token = 0.4\ninter_token = 0.4")
 }
@@ -49,7 +17,7 @@ fn pauses_are_short() -> Setup {
 }
 
 fn timed_out(answer: &Answer) {
-    assert_eq!(answer.failure(), (504, "server_error".into(), Some("upstream_timeout".into())));
+    assert_eq!(answer.failure(), "504 server_error upstream_timeout");
 }
 
 /// Reads up to the error frame of a timeout, which must be the last event of a body with a regular end.
@@ -65,12 +33,11 @@ async fn error_frame_of_a_timeout(client: &mut Client) -> String {
 #[tokio::test]
 async fn fault_u01_refused_connection() {
     let (url, _held) = refusing();
-    let world =
-        World::start(Engine::script(Script::new()).await, Setup::new().upstream(&url).allow_errors()).await;
+    let world = World::start(Script::new(), Setup::new().upstream(&url).allow_errors()).await;
     let mut times = Vec::new();
     for request in [Request::stream(""), Request::plain("")].iter().cycle().take(40) {
-        let answer = world.ask(request).await;
-        assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_unreachable".into())));
+        let answer = world.request(request).await;
+        assert_eq!(answer.failure(), "502 server_error upstream_unreachable");
         times.push(answer.waited);
     }
     times.sort();
@@ -82,38 +49,34 @@ async fn fault_u01_refused_connection() {
 #[tokio::test]
 async fn fault_u04_connect_that_hangs() {
     let (url, _held) = unanswered_address();
-    let world = World::start(Engine::script(Script::new()).await, silence_is_short().upstream(&url)).await;
+    let world = World::start(Script::new(), silence_is_short().upstream(&url)).await;
     let start = Instant::now();
-    timed_out(&world.ask(&Request::stream("")).await);
+    timed_out(&world.stream("").await);
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_u06_no_head_ever() {
-    let world = World::start(Engine::script(Script::new().hang()).await, silence_is_short()).await;
+    let world = World::start(Script::new().hang(), silence_is_short()).await;
     for request in [Request::stream(""), Request::plain("")] {
         let start = Instant::now();
-        timed_out(&world.ask(&request).await);
-        let took = start.elapsed();
-        assert!(took > Duration::from_millis(350) && took < PATIENCE, "{took:?}");
+        timed_out(&world.request(&request).await);
+        assert_took(start, 350);
     }
-    until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
-    assert_eq!(world.engine.attempt_count(), 2, "a silent engine is not asked again");
-    world.end().await;
+    until("the answer is cancelled", || world.engine.active_generations() == 0).await;
+    // A silent engine gets no second request.
+    world.end_after(2).await;
 }
 
 #[tokio::test]
 async fn fault_u06_no_event_after_a_timed_commit() {
     let setup =
         Setup::new().allow_errors().config("[timeouts]\nfirst_token = 2").set("commit_after_seconds=1");
-    let world = World::start(Engine::script(Script::new().head_sse().hang()).await, setup).await;
+    let world = World::start(Script::new().head_sse().hang(), setup).await;
     let start = Instant::now();
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    assert_eq!(client.head().await.status, 200);
-    let took = start.elapsed();
-    assert!(took > Duration::from_millis(900) && took < PATIENCE, "{took:?}");
+    let mut client = world.begin(&Request::stream("")).await;
+    assert_took(start, 900);
     let rest = error_frame_of_a_timeout(&mut client).await;
     assert!(rest.starts_with(": keepalive\n\n"), "a comment shows that the stream lives: {rest}");
     assert!(!rest.contains("assistant"), "no role frame: {rest}");
@@ -123,21 +86,16 @@ async fn fault_u06_no_event_after_a_timed_commit() {
 #[tokio::test]
 async fn fault_u07_late_first_token() {
     let gate = Gate::default();
-    let script =
-        Script::new().head_sse().wait(&gate).role().tok("a", 2, Duration::ZERO).finish("stop").done().end();
+    let script = Script::new().head_sse().wait(&gate).role().tok("a", 2, Duration::ZERO).stop();
     let setup = Setup::new().set("commit_after_seconds=1").set("keepalive_seconds=1");
-    let world = World::start(Engine::script(script).await, setup).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    assert_eq!(client.head().await.status, 200);
+    let world = World::start(script, setup).await;
+    let mut client = world.begin(&Request::stream("")).await;
     for _ in 0..2 {
         assert_eq!(client.event().await.as_deref(), Some(": keepalive"));
     }
     gate.open();
-    let rest = String::from_utf8(client.rest().await).expect("UTF-8");
-    assert_eq!(rest, Canonical::answer("a", 2).text());
-    assert_eq!(world.engine.attempt_count(), 1);
-    world.end().await;
+    assert_eq!(String::from_utf8(client.rest().await).expect("UTF-8"), Canonical::answer("a", 2).text());
+    world.end_after(1).await;
 }
 
 /// The first events of a response repeat its request and are held until the engine's first event: however long they
@@ -145,11 +103,10 @@ async fn fault_u07_late_first_token() {
 #[tokio::test]
 async fn a_long_request_is_repeated_and_the_engine_read_on() {
     let gate = Gate::default();
-    let script =
-        Script::new().head_sse().role().wait(&gate).tok("a", 2, Duration::ZERO).finish("stop").done().end();
+    let script = Script::stream().wait(&gate).tok("a", 2, Duration::ZERO).stop();
     let setup = Setup::new().config("[timeouts]\nfirst_token = 10").set("commit_after_seconds=1");
     let setup = setup.set("keepalive_seconds=1");
-    let world = World::start(Engine::script(script).await, setup).await;
+    let world = World::start(script, setup).await;
     let mut client = Client::connect(world.proxy()).await;
     let instructions = "x".repeat(100_000);
     let body = format!(r#"{{"model":"m","input":"x","instructions":"{instructions}","stream":true}}"#);
@@ -166,36 +123,28 @@ async fn a_long_request_is_repeated_and_the_engine_read_on() {
 
 #[tokio::test]
 async fn fault_u08_role_and_nothing_more() {
-    let world =
-        World::start(Engine::script(Script::new().head_sse().role().hang()).await, silence_is_short()).await;
-    timed_out(&world.ask(&Request::stream("")).await);
-    assert_eq!(world.engine.attempt_count(), 1);
-    world.end().await;
+    let world = World::start(Script::stream().hang(), silence_is_short()).await;
+    timed_out(&world.stream("").await);
+    world.end_after(1).await;
 }
 
 #[tokio::test]
 async fn fault_u09_silence_in_the_stream() {
-    let script = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).hang();
-    let world = World::start(Engine::script(script).await, pauses_are_short()).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    assert_eq!(client.head().await.status, 200);
+    let world = World::start(Script::stream().tok("a", 3, Duration::ZERO).hang(), pauses_are_short()).await;
+    let mut client = world.begin(&Request::stream("")).await;
     let rest = error_frame_of_a_timeout(&mut client).await;
     assert!(rest.starts_with(Canonical::new().role().tok("a", 3).text()), "{rest}");
-    until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
     world.end().await;
 }
 
 /// Keepalive comments come from samewire and do not count as a sign of life of the engine.
 #[tokio::test]
 async fn fault_u09_comments_do_not_put_off_the_end_of_a_silent_stream() {
-    let script = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).hang();
+    let script = Script::stream().tok("a", 3, Duration::ZERO).hang();
     let setup =
         Setup::new().allow_errors().config("[timeouts]\ninter_token = 2.5").set("keepalive_seconds=1");
-    let world = World::start(Engine::script(script).await, setup).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    client.event_with_head("a.2").await;
+    let world = World::start(script, setup).await;
+    let mut client = world.begin_until(&Request::stream(""), "a.2").await;
     let start = Instant::now();
     let rest = error_frame_of_a_timeout(&mut client).await;
     assert!((1..=2).contains(&rest.matches(": keepalive\n\n").count()), "{rest}");
@@ -213,29 +162,25 @@ async fn fault_u09_comments_do_not_put_off_the_end_of_a_silent_stream() {
 /// A stream that has its finish reason is complete even if only `[DONE]` is missing.
 #[tokio::test]
 async fn silence_after_the_finish_is_a_good_end() {
-    let script = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).finish("stop").hang();
-    let world = World::start(Engine::script(script).await, pauses_are_short()).await;
-    let answer = world.ask(&Request::stream("")).await;
+    let script = Script::stream().tok("a", 3, Duration::ZERO).finish("stop").hang();
+    let answer = World::answer(script, pauses_are_short(), &Request::stream("")).await;
     assert_eq!(answer.text(), Canonical::answer("a", 3).text());
-    world.end().await;
 }
 
 #[tokio::test]
 async fn silence_within_a_whole_answer() {
     let script = Script::new()
         .raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{");
-    let world = World::start(Engine::script(script.hang()).await, silence_is_short()).await;
-    timed_out(&world.ask(&Request::plain("")).await);
-    world.end().await;
+    timed_out(&World::answer(script.hang(), silence_is_short(), &Request::plain("")).await);
 }
 
 #[tokio::test]
 async fn fault_u10_comments_are_no_first_token() {
     let ping = |script: Script| script.chunk(": ping\n\n").sleep(Duration::from_millis(100));
     let script = (0..200).fold(Script::new().head_sse(), |script, _| ping(script)).hang();
-    let world = World::start(Engine::script(script).await, silence_is_short()).await;
+    let world = World::start(script, silence_is_short()).await;
     let start = Instant::now();
-    timed_out(&world.ask(&Request::stream("")).await);
+    timed_out(&world.stream("").await);
     assert!(start.elapsed() < PATIENCE, "the pings take longer: {:?}", start.elapsed());
     world.end().await;
 }
@@ -243,10 +188,9 @@ async fn fault_u10_comments_are_no_first_token() {
 #[tokio::test]
 async fn fault_u10_comments_keep_a_begun_stream_alive() {
     let ping = |script: Script| script.chunk(": ping\n\n").sleep(Duration::from_millis(100));
-    let begun = Script::new().head_sse().role().tok("a", 1, Duration::ZERO);
-    let script = (0..10).fold(begun, |script, _| ping(script)).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, pauses_are_short()).await;
-    assert_eq!(world.ask(&Request::stream("")).await.text(), Canonical::answer("a", 1).text());
+    let begun = Script::stream().tok("a", 1, Duration::ZERO);
+    let world = World::start((0..10).fold(begun, |script, _| ping(script)).stop(), pauses_are_short()).await;
+    assert_eq!(world.stream("").await.text(), Canonical::answer("a", 1).text());
     world.end().await;
 }
 
@@ -254,9 +198,7 @@ async fn fault_u10_comments_keep_a_begun_stream_alive() {
 #[tokio::test]
 async fn slow_engine_within_its_time_is_served() {
     let script = Script::new().sleep(Duration::from_millis(700)).json("200 OK", BODY);
-    let world = World::start(Engine::script(script).await, pauses_are_short()).await;
-    assert_eq!(world.ask(&Request::plain("")).await.head.status, 200);
-    world.end().await;
+    assert_eq!(World::answer(script, pauses_are_short(), &Request::plain("")).await.head.status, 200);
 }
 
 #[tokio::test]
@@ -264,12 +206,10 @@ async fn keepalive_comments_come_only_between_events() {
     let half = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"con"#;
     let other = "tent\":\"a.1 \"},\"finish_reason\":null}]}\n\n";
     let gates = [Gate::default(), Gate::default()];
-    let script = Script::new().head_sse().role().tok("a", 1, Duration::ZERO).wait(&gates[0]).chunk(half);
-    let script = script.wait(&gates[1]).chunk(other).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new().set("keepalive_seconds=1")).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    assert_eq!(client.head().await.status, 200);
+    let script = Script::stream().tok("a", 1, Duration::ZERO).wait(&gates[0]).chunk(half);
+    let script = script.wait(&gates[1]).chunk(other).stop();
+    let world = World::start(script, Setup::new().set("keepalive_seconds=1")).await;
+    let mut client = world.begin(&Request::stream("")).await;
     let (mut text, mut gates) = (String::new(), gates.iter());
     // One comes between two events, and one while half an event is there.
     while let Some(event) = client.event().await {
@@ -289,11 +229,9 @@ async fn keepalive_comments_come_only_between_events() {
 
 #[tokio::test]
 async fn zero_seconds_mean_no_keepalive() {
-    let script =
-        Script::new().head_sse().role().tok("a", 1, Duration::ZERO).sleep(Duration::from_millis(1200));
-    let script = script.finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new().set("keepalive_seconds=0")).await;
-    assert_eq!(world.ask(&Request::stream("")).await.text(), Canonical::answer("a", 1).text());
+    let script = Script::stream().tok("a", 1, Duration::ZERO).sleep(Duration::from_millis(1200));
+    let world = World::start(script.stop(), Setup::new().set("keepalive_seconds=0")).await;
+    assert_eq!(world.stream("").await.text(), Canonical::answer("a", 1).text());
     world.end().await;
 }
 
@@ -310,9 +248,7 @@ async fn error_after_a_timed_commit_is_in_the_stream() {
     let world = World::start(engine.await, Setup::new().set("commit_after_seconds=1").allow_errors()).await;
     let mut clients = Vec::new();
     for moment in ["late-status", "late-event"] {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&Request::stream(&format!(r#","user":"{moment}""#)).bytes()).await;
-        clients.push((moment, client));
+        clients.push((moment, world.send(&Request::stream(&format!(r#","user":"{moment}""#))).await));
     }
     for (moment, client) in &mut clients {
         assert_eq!(client.head().await.status, 200, "{moment}");

@@ -3,9 +3,7 @@
 
 use crate::clients::keys::{OTHER, entry};
 use crate::messages::{fault, has_no_header_of_openai, metric, sent, with_api_key};
-use crate::sim::{Answer, Engine, KEY, PATIENCE, PROMPT, Request, Script, Setup, World, until};
-use serde_json::{Value, json};
-use std::time::Duration;
+use crate::sim::prelude::*;
 
 const COUNT: &str = "/v1/messages/count_tokens";
 
@@ -22,7 +20,7 @@ fn counted(answer: &Answer) -> u64 {
     assert_eq!(answer.head.header("content-type"), Some("application/json"));
     assert!(answer.head.header("request-id").is_some());
     has_no_header_of_openai(answer);
-    let body: Value = serde_json::from_str(answer.text()).unwrap();
+    let body = answer.json();
     assert_eq!(body.as_object().unwrap().len(), 1, "{body}");
     body["input_tokens"].as_u64().unwrap_or_else(|| panic!("{body}"))
 }
@@ -38,7 +36,7 @@ async fn engine(paths: Vec<(&'static str, Script)>) -> Engine {
 }
 
 fn json_of(body: Value) -> Script {
-    Script::new().json("200 OK", &body.to_string())
+    Script::ok(body)
 }
 
 /// Returns a chat answer that cost this many tokens of input.
@@ -54,10 +52,10 @@ fn chat(prompt: u64) -> Script {
 async fn the_engines_tokenizer_counts() {
     let tokenize =
         json_of(json!({"count": 172, "max_model_len": 4096, "tokens": [1, 2, 3], "token_strs": null}));
-    let world = World::start(engine(vec![("/tokenize", tokenize)]).await, Setup::new()).await;
+    let world = World::start(engine(vec![("/tokenize", tokenize)]), Setup::new()).await;
     let tools = json!([{"name": "f", "description": "does f", "input_schema": {"type": "object"}}, {"type": "web_search_20250305", "name": "w"}]);
     let answer = world
-        .ask(&ask(json!({"tools": tools, "thinking": {"type": "enabled", "budget_tokens": 2000}})))
+        .request(&ask(json!({"tools": tools, "thinking": {"type": "enabled", "budget_tokens": 2000}})))
         .await;
     assert_eq!(counted(&answer), 172);
     assert_eq!(answer.head.header("x-samewire-dropped"), Some("tools[1].web_search_20250305"));
@@ -76,9 +74,9 @@ async fn the_engines_tokenizer_counts() {
     );
     assert!(body.get("stream").is_none() && body.get("max_completion_tokens").is_none(), "{body}");
     // Fields that requests for answers have, and counts need not, are accepted.
-    assert_eq!(counted(&world.ask(&ask(json!({"max_tokens": 5, "stream": true}))).await), 172);
+    assert_eq!(counted(&world.request(&ask(json!({"max_tokens": 5, "stream": true}))).await), 172);
     let beta = ask(json!({})).target("/v1/messages/count_tokens?beta=true");
-    assert_eq!(counted(&world.ask(&beta).await), 172);
+    assert_eq!(counted(&world.request(&beta).await), 172);
     world.end().await;
 }
 
@@ -98,7 +96,7 @@ async fn an_answer_of_one_token_counts() {
     ] {
         let engine = engine(vec![("/tokenize", tokenize), ("/v1/chat/completions", chat(31))]).await;
         let world = World::start_as(engine, kind, Setup::new().allow_errors()).await;
-        assert_eq!(counted(&world.ask(&ask(json!({"max_tokens": 900}))).await), 31, "{kind}");
+        assert_eq!(counted(&world.request(&ask(json!({"max_tokens": 900}))).await), 31, "{kind}");
         let attempts = world.engine.attempts();
         let targets: Vec<_> = attempts.iter().map(|attempt| attempt.target.as_str()).collect();
         assert_eq!(targets, ["/tokenize", "/v1/chat/completions"], "{kind}");
@@ -106,8 +104,17 @@ async fn an_answer_of_one_token_counts() {
         let limit = body.get("max_completion_tokens").or_else(|| body.get("max_tokens"));
         assert_eq!(limit, Some(&json!(1)), "{body}");
         assert!(body.get("stream").is_none(), "{body}");
-        // The engine did what it was asked for, and is in no worse standing for it.
-        assert_eq!(counted(&world.ask(&ask(json!({}))).await), 31);
+        // The engine did what was requested, and stays as healthy as before.
+        // One token is no call, so a forced one is not requested, whatever the tool is called.
+        let tools = json!([{"name": "none", "input_schema": {"type": "object"}}]);
+        let forced = json!({"tools": tools, "tool_choice": {"type": "tool", "name": "none"}});
+        assert_eq!(counted(&world.request(&ask(forced)).await), 31);
+        let body = sent(&world.engine, world.engine.attempts().len() - 1);
+        assert_eq!(
+            (body.get("tool_choice"), body["tools"].as_array().map(Vec::len)),
+            (None, Some(1)),
+            "{body}"
+        );
         world.end().await;
     }
 }
@@ -127,7 +134,7 @@ async fn errors_of_engines_are_told_and_not_counted_around() {
     ] {
         let engine = engine(vec![("/tokenize", script), ("/v1/chat/completions", chat(31))]).await;
         let world = World::start(engine, Setup::new().allow_errors()).await;
-        assert_eq!(fault(&world.ask(&ask(json!({}))).await).name(), expected);
+        assert_eq!(fault(&world.request(&ask(json!({}))).await).name(), expected);
         assert!(world.engine.attempts().iter().all(|attempt| attempt.target == "/tokenize"));
         world.end().await;
     }
@@ -135,8 +142,8 @@ async fn errors_of_engines_are_told_and_not_counted_around() {
     let silent =
         json_of(json!({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": []}));
     let world =
-        World::start(engine(vec![("/v1/chat/completions", silent)]).await, Setup::new().allow_errors()).await;
-    let told = fault(&world.ask(&ask(json!({}))).await);
+        World::start(engine(vec![("/v1/chat/completions", silent)]), Setup::new().allow_errors()).await;
+    let told = fault(&world.request(&ask(json!({}))).await);
     assert_eq!(told.name(), (500, "api_error", Some("upstream_invalid_response")));
     world.end().await;
 }
@@ -144,16 +151,13 @@ async fn errors_of_engines_are_told_and_not_counted_around() {
 #[tokio::test]
 async fn fault_u06_a_count_that_takes_too_long() {
     let setup = Setup::new().allow_errors().config("[timeouts]\nfirst_token = 0.4");
-    let world = World::start(Engine::script(Script::new().hang()).await, setup).await;
-    let told = fault(&world.ask(&ask(json!({}))).await);
+    let told = fault(&World::answer(Script::new().hang(), setup, &ask(json!({}))).await);
     assert_eq!(told.name(), (504, "timeout_error", Some("upstream_timeout")));
-    until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
-    world.end().await;
 }
 
 #[tokio::test]
 async fn fault_c13_requests_that_cannot_be_counted() {
-    let world = World::start(Engine::script(json_of(json!({"count": 1}))).await, Setup::new()).await;
+    let world = World::start(json_of(json!({"count": 1})), Setup::new()).await;
     for (more, start) in [
         (json!({"messages": null}), "messages: "),
         (json!({"messages": 7}), "messages: "),
@@ -161,12 +165,11 @@ async fn fault_c13_requests_that_cannot_be_counted() {
         (json!({"tools": "f"}), "tools: "),
         (json!({"system": 7}), "system: "),
     ] {
-        let told = fault(&world.ask(&ask(more)).await);
+        let told = fault(&world.request(&ask(more)).await);
         assert_eq!((told.status, told.kind.as_str()), (400, "invalid_request_error"), "{start}");
         assert!(told.message.starts_with(start), "{told:?}");
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
@@ -174,23 +177,19 @@ async fn keys_aliases_and_figures() {
     let keys = entry(KEY, "models = [\"claude-*\"]\nname = \"laptop\"") + &entry(OTHER, "");
     let models = "[[model]]\nname = \"m\"\naliases = [\"claude-*\"]\n";
     let world = World::start(
-        engine(vec![("/tokenize", json_of(json!({"count": 5})))]).await,
+        engine(vec![("/tokenize", json_of(json!({"count": 5})))]),
         Setup::new().config(&keys).config(models),
     )
     .await;
     let named = ask(json!({"model": "claude-sonnet-4-5"}));
-    assert_eq!(counted(&world.ask(&with_api_key(&named, KEY)).await), 5);
+    assert_eq!(counted(&world.request(&with_api_key(&named, KEY)).await), 5);
     assert_eq!(sent(&world.engine, 0)["model"], "m", "the engine knows its own name only");
-    let told = fault(&world.ask(&with_api_key(&ask(json!({})), KEY)).await);
+    let told = fault(&world.request(&with_api_key(&ask(json!({})), KEY)).await);
     assert_eq!(told.name(), (404, "not_found_error", Some("model_not_found")));
-    assert_eq!(counted(&world.ask(&with_api_key(&ask(json!({})), OTHER)).await), 5);
-    until("three lines", PATIENCE, || world.samewire.request_lines().len() == 3).await;
+    assert_eq!(counted(&world.request(&with_api_key(&ask(json!({})), OTHER)).await), 5);
+    until("three lines", || world.samewire.request_lines().len() == 3).await;
     let line: Value = serde_json::from_str(&world.samewire.request_lines()[0]).unwrap();
-    assert_eq!(
-        [&line["route"], &line["path"], &line["status"], &line["attempts"]],
-        [&json!("messages"), &json!(COUNT), &json!(200), &json!(1)],
-        "{line}"
-    );
+    assert_members(&line, &json!({"route": "messages", "path": COUNT, "status": 200, "attempts": 1}));
     let metrics = world.samewire.metrics().await;
     assert_eq!(
         metric(&metrics, "samewire_requests_total", &["route=\"messages\"", "status=\"200\""]),
@@ -207,10 +206,9 @@ async fn fault_u11_a_failed_count_is_tried_elsewhere() {
     let bad =
         engine(vec![("/tokenize", Script::new().json("503 Busy", r#"{"error":{"message":"busy"}}"#))]).await;
     let good = engine(vec![("/tokenize", json_of(json!({"count": 8})).sleep(Duration::ZERO))]).await;
-    let world = World::fleet(vec![bad, good], setup, &[]).await;
-    world.wait_until_up().await;
+    let world = World::fleet_up(vec![bad, good], setup, &[]).await;
     for _ in 0..8 {
-        assert_eq!(counted(&world.ask(&ask(json!({}))).await), 8);
+        assert_eq!(counted(&world.request(&ask(json!({}))).await), 8);
     }
     assert_eq!(world.others[0].attempt_count(), 8);
     world.end().await;
@@ -220,11 +218,10 @@ async fn fault_u11_a_failed_count_is_tried_elsewhere() {
 #[tokio::test]
 async fn efforts_are_counted_as_the_chat_has_them() {
     let tokenize = json_of(json!({"count": 9}));
-    let world = World::start_as(engine(vec![("/tokenize", tokenize)]).await, "vllm", Setup::new()).await;
+    let world = World::start_as(engine(vec![("/tokenize", tokenize)]), "vllm", Setup::new()).await;
     let mut asked = 0;
     let mut kwargs = async |request: Request| {
-        let answer = world.ask(&request).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        world.request(&request).await.with_status(200);
         asked += 1;
         sent(&world.engine, asked - 1)["chat_template_kwargs"].clone()
     };
@@ -243,15 +240,15 @@ async fn efforts_are_counted_as_the_chat_has_them() {
     world.end().await;
 }
 
-/// llama.cpp has routes of its own for it; its `/tokenize` takes texts alone.
+/// llama.cpp has its own routes for it; its `/tokenize` takes texts alone.
 #[tokio::test]
 async fn llamacpp_counts_at_its_own_route() {
     let route = "/v1/chat/completions/input_tokens";
     let count = json_of(json!({"object": "response.input_tokens", "input_tokens": 21}));
-    let world = World::start_as(engine(vec![(route, count)]).await, "llamacpp", Setup::new()).await;
-    assert_eq!(counted(&world.ask(&ask(json!({}))).await), 21);
+    let world = World::start_as(engine(vec![(route, count)]), "llamacpp", Setup::new()).await;
+    assert_eq!(counted(&world.request(&ask(json!({}))).await), 21);
     let responses = r#"{"model":"m","input":"a","reasoning":{"effort":"low"}}"#;
-    let answer = world.ask(&Request::post("/v1/responses/input_tokens", responses)).await;
+    let answer = world.post("/v1/responses/input_tokens", responses).await;
     assert_eq!(answer.text(), r#"{"object":"response.input_tokens","input_tokens":21}"#);
     assert!(world.engine.attempts().iter().all(|attempt| attempt.target == route));
     assert_eq!(sent(&world.engine, 1)["reasoning_effort"], "low");

@@ -1,8 +1,7 @@
 //! Parts of a request that no engine can use: left out and told of, or refused, as the operator wants.
 
 use crate::messages::{engine, fault, message, metric, object, post, sent, stream, streamed};
-use crate::sim::{PROMPT, Request, Setup, World};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 
 const SERVER_TOOLS: &str = r#","tools":[{"type":"web_search_20250305","name":"web_search"},{"name":"f","input_schema":{"type":"object"}},{"type":"code_execution_20250825","name":"code_execution"}]"#;
 
@@ -20,11 +19,10 @@ fn count(request: &Request) -> Request {
 
 #[tokio::test]
 async fn tools_of_the_service_are_left_out_and_named() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let named = "tools[0].web_search_20250305, tools[2].code_execution_20250825";
     for request in [message(SERVER_TOOLS), stream(SERVER_TOOLS)] {
-        let answer = world.ask(&request).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        let answer = world.request(&request).await.with_status(200);
         assert_eq!(answer.head.header("x-samewire-dropped"), Some(named));
         let tools = sent(&world.engine, world.engine.attempt_count() - 1)["tools"].clone();
         assert_eq!(
@@ -33,16 +31,16 @@ async fn tools_of_the_service_are_left_out_and_named() {
         );
     }
     let servers = r#","mcp_servers":[{"type":"url","url":"https://example.com/mcp","name":"x"}],"container":"c1","context_management":{"edits":[]}"#;
-    let answer = world.ask(&stream(servers)).await;
+    let answer = world.request(&stream(servers)).await;
     assert_eq!(streamed(&answer)["stop_reason"], "end_turn");
     let told = answer.head.header("x-samewire-dropped").expect("told");
     for part in ["context_management", "container", "mcp_servers[0]"] {
         assert!(told.split(", ").any(|one| one == part), "{told}");
     }
-    let plain = world.ask(&message("")).await;
+    let plain = world.request(&message("")).await;
     assert_eq!(plain.head.header("x-samewire-dropped"), None);
     let many = vec![r#"{"type":"web_search_20250305","name":"w"}"#; 900].join(",");
-    let answer = world.ask(&message(&format!(r#","tools":[{many}]"#))).await;
+    let answer = world.request(&message(&format!(r#","tools":[{many}]"#))).await;
     let told = answer.head.header("x-samewire-dropped").expect("told");
     assert!(told.len() <= 4096 && told.ends_with("..."), "clients take heads of 16 KiB: {}", told.len());
     world.end().await;
@@ -50,14 +48,13 @@ async fn tools_of_the_service_are_left_out_and_named() {
 
 #[tokio::test]
 async fn tools_of_the_service_are_refused_where_the_operator_wants_it() {
-    let world = World::start(engine().await, Setup::new().set("unsupported_tools=reject")).await;
+    let world = World::start(engine(), Setup::new().set("unsupported_tools=reject")).await;
     for request in [message(SERVER_TOOLS), stream(SERVER_TOOLS)] {
-        let told = fault(&world.ask(&request).await);
+        let told = fault(&world.request(&request).await);
         assert_eq!((told.status, told.kind.as_str()), (400, "invalid_request_error"));
         assert!(told.message.starts_with("tools.0") && told.message.contains("web_search"), "{told:?}");
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
@@ -65,17 +62,16 @@ async fn content_that_no_engine_reads_is_refused_or_left_out() {
     let pdf = json!({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AA=="}});
     let content =
         json!([{"type": "text", "text": PROMPT}, pdf, {"type": "container_upload", "file_id": "f"}]);
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     for request in [talk(content.clone()), count(&talk(content.clone()))] {
-        let told = fault(&world.ask(&request).await);
+        let told = fault(&world.request(&request).await);
         assert_eq!((told.status, told.kind.as_str()), (400, "invalid_request_error"));
         assert!(told.message.starts_with("messages.0.content.1.source.type: "), "{told:?}");
         assert!(told.message.contains(r#"unsupported_content = "drop""#), "{told:?}");
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
-    let world = World::start(engine().await, Setup::new().set("unsupported_content=drop")).await;
-    let answer = world.ask(&talk(content)).await;
+    world.end_after(0).await;
+    let world = World::start(engine(), Setup::new().set("unsupported_content=drop")).await;
+    let answer = world.request(&talk(content)).await;
     assert_eq!(object(&answer)["stop_reason"], "end_turn");
     let told = answer.head.header("x-samewire-dropped");
     assert_eq!(told, Some("messages.0.content.1.document, messages.0.content.2.container_upload"));
@@ -87,7 +83,7 @@ async fn content_that_no_engine_reads_is_refused_or_left_out() {
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [pdf, {"type": "text", "text": "y"}]}]},
     ]);
     let body = json!({"model": "m", "max_tokens": 64, "messages": history});
-    let answer = world.ask(&post(body.to_string())).await;
+    let answer = world.request(&post(body.to_string())).await;
     assert_eq!(
         answer.head.header("x-samewire-dropped"),
         Some("messages.2.content.0.content.0.document"),
@@ -113,10 +109,10 @@ async fn billing_text_is_left_out_and_counted() {
     {
         let setup = Setup::new().set(&format!("billing_block={option}")).allow_errors();
         let setup = setup.upstream_keys(&format!("messages = \"{mode}\""));
-        let world = World::start(engine().await, setup).await;
-        world.ask(&message(&system(BILLING))).await;
-        world.ask(&message(&system(&BILLING.replace("572", "573")))).await;
-        world.ask(&message(&system("You are an agent."))).await;
+        let world = World::start(engine(), setup).await;
+        world.request(&message(&system(BILLING))).await;
+        world.request(&message(&system(&BILLING.replace("572", "573")))).await;
+        world.request(&message(&system("You are an agent."))).await;
         let attempts = world.engine.attempts();
         let has = |n: usize| attempts[n].text().contains("x-anthropic-billing-header");
         assert_eq!([has(0), has(1), has(2)], [is_kept, is_kept, false], "{mode} {option}");
@@ -133,9 +129,9 @@ async fn billing_text_is_left_out_and_counted() {
 /// Fields that only steer Anthropic's own service are taken and change nothing.
 #[tokio::test]
 async fn fields_without_a_meaning_here_are_taken() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let more = r#","cache_control":{"type":"ephemeral"},"service_tier":"auto","inference_geo":"us","diagnostics":{},"speed":"fast","system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral","ttl":"1h"}}]"#;
-    let answer = world.ask(&message(more)).await;
+    let answer = world.request(&message(more)).await;
     assert_eq!(object(&answer)["stop_reason"], "end_turn");
     assert_eq!(answer.head.header("x-samewire-dropped"), None);
     let body = sent(&world.engine, 0);
@@ -148,34 +144,32 @@ async fn fields_without_a_meaning_here_are_taken() {
 #[tokio::test]
 async fn unknown_fields_pass_unless_they_are_refused() {
     let more = r#","min_p":0.1,"chat_template_kwargs":{"enable_thinking":false},"repetition_penalty":null"#;
-    let world = World::start(engine().await, Setup::new()).await;
-    object(&world.ask(&message(more)).await);
+    let world = World::start(engine(), Setup::new()).await;
+    object(&world.request(&message(more)).await);
     let body = sent(&world.engine, 0);
     assert_eq!(
         (&body["min_p"], &body["chat_template_kwargs"]["enable_thinking"]),
         (&json!(0.1), &json!(false))
     );
     world.end().await;
-    let world = World::start(engine().await, Setup::new().set("request_unknown=reject")).await;
-    let told = fault(&world.ask(&message(more)).await);
+    let world = World::start(engine(), Setup::new().set("request_unknown=reject")).await;
+    let told = fault(&world.request(&message(more)).await);
     assert_eq!(told.name(), (400, "invalid_request_error", Some("unknown_parameter")));
     assert!(told.message.contains("min_p"), "{told:?}");
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 /// Fields that engines and routers use among themselves are nobody's to send from outside.
 #[tokio::test]
 async fn fault_c33_internal_fields_are_refused() {
     for setup in [Setup::new(), Setup::new().upstream_keys("messages = \"native\"")] {
-        let world = World::start(engine().await, setup).await;
+        let world = World::start(engine(), setup).await;
         for request in
             [message(r#","kv_transfer_params":{"x":1}"#), stream(r#","bootstrap_host":"10.0.0.7""#)]
         {
-            let told = fault(&world.ask(&request).await);
+            let told = fault(&world.request(&request).await);
             assert_eq!(told.name(), (400, "invalid_request_error", Some("forbidden_parameter")));
         }
-        assert_eq!(world.engine.attempt_count(), 0);
-        world.end().await;
+        world.end_after(0).await;
     }
 }

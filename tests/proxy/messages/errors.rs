@@ -1,10 +1,9 @@
 //! Errors in Anthropic's shape: samewire's own, and those of engines.
 
 use crate::clients::keys::entry;
-use crate::engines::waiting::refusing;
 use crate::messages::{engine, fault, hello, message, metric, object, post, stream, streamed, told};
-use crate::sim::{Client, Engine, Gate, KEY, PATIENCE, PROMPT, Request, Script, Setup, World, until};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
+use crate::sim::refusing;
 
 /// Returns the same request for the number of tokens.
 fn count(request: Request) -> Request {
@@ -33,10 +32,9 @@ async fn fault_u18_u22_u23_statuses_of_engines() {
     ];
     for (line, message_of_engine, expected) in rows {
         let script = Script::new().json(line, &nested(message_of_engine).to_string());
-        let setup = Setup::new().allow_errors().set("engine_errors=pass");
-        let world = World::start(Engine::script(script).await, setup).await;
+        let world = World::start(script, Setup::new().allow_errors().set("engine_errors=pass")).await;
         for request in [message(""), stream("")] {
-            let told = fault(&world.ask(&request).await);
+            let told = fault(&world.request(&request).await);
             assert_eq!(told.name(), expected, "{line}: {told:?}");
         }
         world.end().await;
@@ -52,13 +50,9 @@ async fn fault_u18_answers_that_are_no_error_object() {
         ("200 OK", "application/json", "[]"),
         ("200 OK", "text/html", "<html></html>"),
     ] {
-        let world = World::start(
-            Engine::script(Script::new().whole(line, kind, body)).await,
-            Setup::new().allow_errors(),
-        )
-        .await;
+        let world = World::start(Script::new().whole(line, kind, body), Setup::new().allow_errors()).await;
         for request in [message(""), stream("")] {
-            let told = fault(&world.ask(&request).await);
+            let told = fault(&world.request(&request).await);
             assert_eq!((told.status, told.kind.as_str()), (500, "api_error"), "{line} {body}: {told:?}");
             assert!(!told.message.contains("nginx"), "{told:?}");
         }
@@ -75,15 +69,13 @@ async fn fault_u22_a_prompt_that_is_too_long() {
         Script::new().head_sse().ev(&json!({"error": long}).to_string()).done().end(),
     ];
     for script in answers {
-        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
-        let told = fault(&world.ask(&stream("")).await);
+        let told = fault(&World::answer(script, Setup::new().allow_errors(), &stream("")).await);
         assert_eq!(told.name(), (400, "invalid_request_error", Some("context_length_exceeded")));
         assert_eq!(told.message, "prompt is too long: 2513 tokens > 2048 maximum");
-        world.end().await;
     }
 }
 
-/// Clients ask for more than models hold. The engine refuses that beside a prompt that is long; it answers without the
+/// Clients request more than models hold. The engine refuses that beside a prompt that is long; it answers without the
 /// limit, and the next request has its limit again.
 #[tokio::test]
 async fn fault_u57_a_limit_that_does_not_fit_is_left_out() {
@@ -95,8 +87,8 @@ async fn fault_u57_a_limit_that_does_not_fit_is_left_out() {
     })
     .await;
     let world = World::start(engine, Setup::new()).await;
-    assert_eq!(streamed(&world.ask(&stream("")).await)["content"][0]["text"], "Hello");
-    assert_eq!(object(&world.ask(&message("")).await)["content"][0]["text"], "Hello");
+    assert_eq!(streamed(&world.request(&stream("")).await)["content"][0]["text"], "Hello");
+    assert_eq!(object(&world.request(&message("")).await)["content"][0]["text"], "Hello");
     let sent: Vec<bool> = world.engine.attempts().iter().map(|attempt| limited(attempt.text())).collect();
     assert_eq!(sent, [true, false, true, false], "each request has its limit at first");
     let metrics = world.samewire.metrics().await;
@@ -113,21 +105,20 @@ async fn fault_u01_u06_u11_engines_that_do_not_answer() {
         (Script::new(), gone, (500, "api_error", "upstream_unreachable")),
         (Script::new().rst(), Setup::new().allow_errors(), (500, "api_error", "upstream_reset")),
         (Script::new().hang(), short(), (504, "timeout_error", "upstream_timeout")),
-        (Script::new().head_sse().role().hang(), short(), (504, "timeout_error", "upstream_timeout")),
+        (Script::stream().hang(), short(), (504, "timeout_error", "upstream_timeout")),
     ];
     for (script, setup, (status, kind, code)) in rows {
-        let world = World::start(Engine::script(script).await, setup).await;
+        let world = World::start(script, setup).await;
         for request in [message(""), stream("")] {
-            assert_eq!(fault(&world.ask(&request).await).name(), (status, kind, Some(code)));
+            assert_eq!(fault(&world.request(&request).await).name(), (status, kind, Some(code)));
         }
-        until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
         world.end().await;
     }
 }
 
 #[tokio::test]
 async fn fault_c01_c02_c04_c11_c12_bodies_that_cannot_be_read() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let deep = format!(r#"{{"model":"m","x":{}{}}}"#, "[".repeat(200), "]".repeat(200));
     let bad = "invalid_request_error";
     let rows: [(&str, Vec<u8>, u16, &str); 9] = [
@@ -152,17 +143,16 @@ async fn fault_c01_c02_c04_c11_c12_bodies_that_cannot_be_read() {
                 "label" => request.without("content-type").header("content-type", "text/plain"),
                 _ => request,
             };
-            assert_eq!(fault(&world.ask(&request).await).name(), (status, bad, Some(code)), "{what}");
+            assert_eq!(fault(&world.request(&request).await).name(), (status, bad, Some(code)), "{what}");
         }
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 /// The path of the field at fault begins the message, as Anthropic writes it.
 #[tokio::test]
 async fn fault_c13_c35_c36_fields_that_are_wrong() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let with = |key: &str, value: Value| {
         let mut body =
             json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": PROMPT}]});
@@ -228,21 +218,20 @@ async fn fault_c13_c35_c36_fields_that_are_wrong() {
         ),
     ];
     for (body, start) in rows {
-        let answer = world.ask(&post(body.to_string())).await;
+        let answer = world.request(&post(body.to_string())).await;
         assert_eq!(answer.head.status, 400, "{start} {}", answer.text());
         let told = fault(&answer);
         assert_eq!(told.kind, "invalid_request_error", "{start} {told:?}");
         assert!(told.message.starts_with(start), "{start:?} should begin {:?}", told.message);
         assert!(told.code.is_some(), "{told:?}");
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn fault_c28_other_methods_and_unknown_paths() {
-    let world = World::start(engine().await, Setup::new()).await;
-    // Without the header of the version, the path tells whose client asks.
+    let world = World::start(engine(), Setup::new()).await;
+    // Without the header of the version, the path tells which API the client uses.
     for version in [true, false] {
         let named = |request: Request| match version {
             true => request.header("anthropic-version", "2023-06-01"),
@@ -251,38 +240,37 @@ async fn fault_c28_other_methods_and_unknown_paths() {
         for (method, target) in
             [("GET", "/v1/messages"), ("PUT", "/v1/messages"), ("GET", "/v1/messages/count_tokens")]
         {
-            let answer = world.ask(&named(Request::new(method, target))).await;
+            let answer = world.request(&named(Request::new(method, target))).await;
             assert_eq!(fault(&answer).name(), (405, "invalid_request_error", Some("method_not_supported")));
             assert_eq!(answer.head.header("allow"), Some("POST"), "{method} {target}");
         }
         for target in
             ["/v1/messages/batches", "/v1/messages/", "/v1/messages/count_tokens/x", "/v1/messages/m/x"]
         {
-            let told = fault(&world.ask(&named(Request::post(target, "{}"))).await);
+            let told = fault(&world.request(&named(Request::post(target, "{}"))).await);
             assert_eq!(told.name(), (404, "not_found_error", Some("unknown_url")), "{target}");
             assert!(told.message.contains(target), "{told:?}");
         }
     }
     // Of other unknown paths, the header alone tells it.
     let elsewhere = Request::post("/v1/complete", "{}");
-    assert_eq!(world.ask(&elsewhere).await.failure().0, 404);
+    world.request(&elsewhere).await.with_status(404).fault();
     let asked = elsewhere.header("anthropic-version", "2023-06-01");
-    assert_eq!(fault(&world.ask(&asked).await).name(), (404, "not_found_error", Some("unknown_url")));
+    assert_eq!(fault(&world.request(&asked).await).name(), (404, "not_found_error", Some("unknown_url")));
     let near = Request::post("/v1/messagesx", "{}");
-    assert_eq!(world.ask(&near).await.failure().0, 404);
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.request(&near).await.with_status(404).fault();
+    world.end_after(0).await;
 }
 
 /// A client that sends the header of the version everywhere still gets the errors of the route that it uses.
 #[tokio::test]
 async fn routes_of_openai_keep_their_errors() {
     let refusal = r#"{"error":{"message":"no","type":"x","param":null,"code":null}}"#;
-    let script = Script::new().json("503 Busy", refusal);
-    let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
+    let world = World::start(Script::new().json("503 Busy", refusal), Setup::new().allow_errors()).await;
     for request in [Request::plain(""), Request::stream(""), Request::chat("{")] {
-        let answer = world.ask(&request.header("anthropic-version", "2023-06-01")).await;
-        assert!(matches!(answer.failure(), (503 | 400, _, _)), "{}", answer.text());
+        let answer = world.request(&request.header("anthropic-version", "2023-06-01")).await;
+        answer.fault();
+        assert!([503, 400].contains(&answer.head.status), "{}", answer.text());
         assert!(answer.head.header("openai-version").is_some() && answer.head.header("request-id").is_none());
     }
     world.end().await;
@@ -293,9 +281,9 @@ async fn fault_c05_limit_to_the_byte() {
     let good = message("");
     let limit = good.sent_body().len();
     let setup = Setup::new().config(&format!("[limits]\nmax_body_bytes = {limit}"));
-    let world = World::start(engine().await, setup).await;
+    let world = World::start(engine(), setup).await;
     let longer = |n: usize| good.clone().body([good.sent_body(), " ".repeat(n).as_bytes()].concat());
-    assert_eq!(world.ask(&longer(0)).await.head.status, 200);
+    assert_eq!(world.request(&longer(0)).await.head.status, 200);
     for n in [1, 100_000] {
         for request in [longer(n), longer(n).chunked(1 << 20), count(longer(n))] {
             let mut client = Client::connect(world.proxy()).await;
@@ -304,78 +292,68 @@ async fn fault_c05_limit_to_the_byte() {
             assert_eq!(told.name(), (413, "request_too_large", Some("request_too_large")), "{n} above");
         }
     }
-    assert_eq!(world.engine.attempt_count(), 1);
-    world.end().await;
+    world.end_after(1).await;
 }
 
 #[tokio::test]
 async fn samewires_own_limit_is_an_overload() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
-    let setup = Setup::new().config("[limits]\nrequests = 1");
-    let world = World::start(Engine::script(script).await, setup).await;
-    let mut running = Client::connect(world.proxy()).await;
-    running.send(&stream("").bytes()).await;
-    assert_eq!(running.head().await.status, 200);
+    let script = Script::stream().text("a").wait(&gate).stop();
+    let world = World::start(script, Setup::new().config("[limits]\nrequests = 1")).await;
+    let mut running = world.begin(&stream("")).await;
     for request in [message(""), stream(""), count(message(""))] {
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         assert_eq!(fault(&answer).name(), (529, "overloaded_error", Some("overloaded")));
         assert_eq!(answer.head.header("x-should-retry"), None, "clients try again by themselves");
     }
     gate.open();
     running.event_with("message_stop").await;
     running.rest().await;
-    assert_eq!(world.engine.attempt_count(), 1);
-    world.end().await;
+    world.end_after(1).await;
 }
 
 #[tokio::test]
 async fn limits_of_a_key_are_told_in_this_api() {
     let key = entry(KEY, "requests_per_minute = 2");
-    let world = World::start(engine().await, Setup::new().config(&key)).await;
+    let world = World::start(engine(), Setup::new().config(&key)).await;
     for left in ["1", "0"] {
-        let answer = world.ask(&stream("")).await;
+        let answer = world.request(&stream("")).await;
         assert_eq!(told(&answer).error, None);
         assert_eq!(answer.head.header("anthropic-ratelimit-requests-limit"), Some("2"));
         assert_eq!(answer.head.header("anthropic-ratelimit-requests-remaining"), Some(left));
     }
     // A count of tokens makes the engine work, so that it is counted like the rest.
     for request in [message(""), stream(""), count(message(""))] {
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         assert_eq!(fault(&answer).name(), (429, "rate_limit_error", Some("rate_limit_exceeded")));
         assert_eq!(answer.head.header("anthropic-ratelimit-requests-remaining"), Some("0"));
     }
-    assert_eq!(world.engine.attempt_count(), 2);
-    world.end().await;
+    world.end_after(2).await;
 }
 
 /// No client repeats a request whose quota is gone for the day.
 #[tokio::test]
 async fn a_used_up_quota_is_no_reason_to_try_again() {
     for lines in ["tokens_per_day = 10", "tokens_per_day = 10\nwhen_used_up = \"usage_limit_reached\""] {
-        let world = World::start(engine().await, Setup::new().config(&entry(KEY, lines))).await;
-        assert_eq!(world.ask(&message("")).await.head.status, 200);
-        until("it is charged", PATIENCE, || world.samewire.request_lines().len() == 1).await;
-        let answer = world.ask(&message("")).await;
+        let world = World::start(engine(), Setup::new().config(&entry(KEY, lines))).await;
+        assert_eq!(world.request(&message("")).await.head.status, 200);
+        until("it is charged", || world.samewire.request_lines().len() == 1).await;
+        let answer = world.request(&message("")).await;
         let told = fault(&answer);
         assert_eq!((told.status, told.kind.as_str()), (429, "rate_limit_error"), "{told:?}");
         assert_eq!(answer.head.header("x-should-retry"), Some("false"));
         assert_eq!(answer.head.header("anthropic-ratelimit-tokens-remaining"), Some("0"));
-        assert_eq!(world.engine.attempt_count(), 1);
-        world.end().await;
+        world.end_after(1).await;
     }
 }
 
 #[tokio::test]
 async fn requests_of_a_key_at_once() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
-    let setup = Setup::new().config(&entry(KEY, "concurrency = 1"));
-    let world = World::start(Engine::script(script).await, setup).await;
-    let mut running = Client::connect(world.proxy()).await;
-    running.send(&stream("").bytes()).await;
-    assert_eq!(running.head().await.status, 200);
-    let told = fault(&world.ask(&message("")).await);
+    let script = Script::stream().text("a").wait(&gate).stop();
+    let world = World::start(script, Setup::new().config(&entry(KEY, "concurrency = 1"))).await;
+    let mut running = world.begin(&stream("")).await;
+    let told = fault(&world.request(&message("")).await);
     assert_eq!(told.name(), (429, "rate_limit_error", Some("concurrency_limit")));
     gate.open();
     running.event_with("message_stop").await;
@@ -383,29 +361,28 @@ async fn requests_of_a_key_at_once() {
     world.end().await;
 }
 
-/// Engines that list different models are not asked for one that none of them lists.
+/// Engines that list different models get no request for one that none of them lists.
 #[tokio::test]
 async fn fault_c31_a_model_that_nobody_has() {
     let mut engines = Vec::new();
     for model in ["small", "large"] {
         let engine = engine().await;
         let list = json!({"object": "list", "data": [{"id": model, "object": "model", "created": 1, "owned_by": "vllm"}]});
-        engine.set_models(Script::new().json("200 OK", &list.to_string()));
+        engine.set_models(Script::ok(list));
         engines.push(engine);
     }
-    let world = World::fleet(engines, Setup::new(), &[]).await;
-    world.wait_until_up().await;
+    let world = World::fleet_up(engines, Setup::new(), &[]).await;
     let of = |model: &str, messages: Value| {
         post(json!({"model": model, "max_tokens": 9, "messages": messages}).to_string())
     };
     let talk = json!([{"role": "user", "content": PROMPT}]);
     for request in [of("huge", talk.clone()), count(of("huge", talk.clone()))] {
-        let told = fault(&world.ask(&request).await);
+        let told = fault(&world.request(&request).await);
         assert_eq!(told.name(), (404, "not_found_error", Some("model_not_found")));
         assert!(told.message.contains("huge"), "{told:?}");
     }
     assert_eq!(world.attempt_counts(), [0, 0]);
-    assert_eq!(world.ask(&of("large", talk)).await.head.status, 200);
+    assert_eq!(world.request(&of("large", talk)).await.head.status, 200);
     assert_eq!(world.attempt_counts(), [0, 1]);
     world.end().await;
 }
@@ -416,17 +393,10 @@ async fn fault_o18_nobody_is_well() {
     let engine = Engine::script(hello(false)).await;
     let setup =
         Setup::new().allow_errors().config("[health]\ninterval = 0.02\ntimeout = 0.5\ndown_after = 1");
-    let world = World::fleet(vec![engine], setup, &[]).await;
-    world.wait_until_up().await;
+    let world = World::fleet_up(vec![engine], setup, &[]).await;
     world.engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
-    let is_down = async {
-        while world.samewire.admin("/readyz").await.head.status == 200 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    crate::sim::within("the engine is seen to be down", is_down).await;
-    let told = fault(&world.ask(&message("")).await);
-    assert_eq!(told.name(), (503, "api_error", Some("no_healthy_upstream")));
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.samewire.admin_becomes("/readyz", 503).await;
+    let fault = fault(&world.request(&message("")).await);
+    assert_eq!(fault.name(), (503, "api_error", Some("no_healthy_upstream")));
+    world.end_after(0).await;
 }

@@ -4,14 +4,13 @@ use crate::clients::keys::entry;
 use crate::messages::{
     engine, fault, has_no_header_of_openai, hello, message, object, stream, streamed, with_api_key,
 };
-use crate::sim::{Ended, Engine, KEY, Request, Script, Setup, World};
-use serde_json::json;
+use crate::sim::prelude::*;
 
 #[tokio::test]
 async fn answers_have_the_headers_that_clients_read() {
-    let world = World::start(engine().await, Setup::new()).await;
-    let whole = world.ask(&message("")).await;
-    let events = world.ask(&stream("")).await;
+    let world = World::start(engine(), Setup::new()).await;
+    let whole = world.request(&message("")).await;
+    let events = world.request(&stream("")).await;
     assert_eq!(whole.head.header("content-type"), Some("application/json"));
     assert_eq!(events.head.header("content-type"), Some("text/event-stream; charset=utf-8"));
     assert_eq!(events.head.header("cache-control"), Some("no-cache"));
@@ -30,7 +29,7 @@ async fn answers_have_the_headers_that_clients_read() {
         json!({"input_tokens": 9, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 2})
     );
     assert_eq!((&whole["stop_reason"], &whole["usage"]), (&events["stop_reason"], &events["usage"]));
-    let own = world.ask(&message("").header("x-request-id", "mine-1")).await;
+    let own = world.request(&message("").header("x-request-id", "mine-1")).await;
     assert_eq!(own.head.header("request-id"), Some("mine-1"));
     let attempts = world.engine.attempts();
     assert!(attempts.iter().all(|attempt| attempt.target == "/v1/chat/completions"));
@@ -41,7 +40,7 @@ async fn answers_have_the_headers_that_clients_read() {
 /// engine that only chats.
 #[tokio::test]
 async fn versions_and_betas_are_taken_as_they_come() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let bare = message("").without("anthropic-version");
     let rows = [
         bare.clone(),
@@ -51,12 +50,12 @@ async fn versions_and_betas_are_taken_as_they_come() {
         message("").header("anthropic-beta", "a").header("anthropic-beta", "b"),
         message("").header("anthropic-dangerous-direct-browser-access", "true"),
         message("").header("x-app", "cli").header("user-agent", "claude-cli/2.1.0 (external, cli)"),
-        // Claude Code and the beta namespace of the libraries ask under this target.
+        // Claude Code and the beta namespace of the libraries use this target.
         message("").target("/v1/messages?beta=true"),
     ];
     let count = rows.len();
     for request in rows {
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         assert_eq!(object(&answer)["content"][0]["text"], "Hello", "{request:?}");
         assert!(answer.head.header("request-id").is_some());
     }
@@ -85,9 +84,9 @@ async fn limits_have_the_names_of_this_api() {
         &format!("{lines}retry-after: 7\r\n"),
         refused,
     );
-    let world = World::start(Engine::in_turn(vec![limited, refused]).await, Setup::new()).await;
+    let world = World::start(Engine::in_turn(vec![limited, refused]), Setup::new()).await;
     for status in [200, 429] {
-        let answer = world.ask(&message("")).await;
+        let answer = world.request(&message("")).await;
         assert_eq!(answer.head.status, status, "{}", answer.text());
         for (name, value) in [
             ("anthropic-ratelimit-requests-limit", "60"),
@@ -114,21 +113,21 @@ async fn fault_c17b_pages_use_the_api_with_their_own_headers() {
     let setup = Setup::new()
         .config(&entry(KEY, "requests_per_minute = 1"))
         .config(&format!("[cors]\norigins = [\"{APP}\"]"));
-    let world = World::start(engine().await, setup).await;
+    let world = World::start(engine(), setup).await;
     for target in ["/v1/messages", "/v1/messages?beta=true", "/v1/messages/count_tokens", "/v1/models"] {
         let preflight = Request::new("OPTIONS", target)
             .without("authorization")
             .header("origin", APP)
             .header("access-control-request-method", "POST")
             .header("access-control-request-headers", ASKED);
-        let answer = world.ask(&preflight).await;
+        let answer = world.request(&preflight).await;
         assert_eq!(answer.head.status, 204, "{target}");
         assert_eq!(answer.head.header("access-control-allow-origin"), Some(APP), "{target}");
         assert_eq!(answer.head.header("access-control-allow-headers"), Some(ASKED), "{target}");
     }
     let request = with_api_key(&message(""), KEY).header("origin", APP);
     for status in [200, 429] {
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         assert_eq!(answer.head.status, status, "{}", answer.text());
         assert_eq!(answer.head.header("access-control-allow-origin"), Some(APP));
         let exposed = answer.head.header("access-control-expose-headers").expect("exposed");
@@ -146,9 +145,7 @@ async fn fault_c17b_pages_use_the_api_with_their_own_headers() {
 /// HTTP/1.0 clients get a whole stream as well, ended by the close of the connection.
 #[tokio::test]
 async fn fault_c16_http_1_0() {
-    let world = World::start(engine().await, Setup::new()).await;
-    let answer = world.ask(&stream("").version("HTTP/1.0")).await;
+    let answer = World::answer(engine(), Setup::new(), &stream("").version("HTTP/1.0")).await;
     assert_eq!((answer.head.status, answer.ended), (200, Ended::Close));
     assert!(answer.text().ends_with("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"));
-    world.end().await;
 }

@@ -2,8 +2,7 @@
 
 use crate::clients::keys::{OTHER, SECOND, entry, with};
 use crate::messages::{engine, fault, hello, message, metric, object, stream, streamed, with_api_key};
-use crate::sim::{Engine, KEY, Request, Script, Setup, World, write_secret};
-use serde_json::Value;
+use crate::sim::prelude::*;
 
 const ENGINES: &str = "sk-CANARY-engine";
 
@@ -17,7 +16,7 @@ fn count(request: &Request) -> Request {
 
 #[tokio::test]
 async fn either_header_carries_the_key() {
-    let world = World::start(engine().await, keys()).await;
+    let world = World::start(engine(), keys()).await;
     let bare = message("").without("authorization");
     let bearer = format!("Bearer {KEY}");
     let rows = [
@@ -31,9 +30,9 @@ async fn either_header_carries_the_key() {
         bare.clone().header("x-api-key", "").header("authorization", &bearer),
     ];
     for request in &rows {
-        assert_eq!(object(&world.ask(request).await)["content"][0]["text"], "Hello", "{request:?}");
+        assert_eq!(object(&world.request(request).await)["content"][0]["text"], "Hello", "{request:?}");
         assert_eq!(
-            streamed(&world.ask(&request.clone().body(stream("").sent_body())).await)["stop_reason"],
+            streamed(&world.request(&request.clone().body(stream("").sent_body())).await)["stop_reason"],
             "end_turn"
         );
     }
@@ -45,7 +44,7 @@ async fn either_header_carries_the_key() {
 /// Clients that are told to try again repeat a refused key; Claude Code does so ten times.
 #[tokio::test]
 async fn fault_c29_without_a_key_there_is_nothing() {
-    let world = World::start(engine().await, keys()).await;
+    let world = World::start(engine(), keys()).await;
     let bare = message("").without("authorization");
     let guess = format!("Bearer {SECOND}");
     let rows = [
@@ -62,7 +61,7 @@ async fn fault_c29_without_a_key_there_is_nothing() {
         bare.target(&format!("/v1/messages?x-api-key={KEY}")),
     ];
     for request in rows.iter().chain(&rows.clone().map(|request| count(&request))) {
-        let answer = world.ask(request).await;
+        let answer = world.request(request).await;
         let fault = fault(&answer);
         assert_eq!(fault.name(), (401, "authentication_error", Some("invalid_api_key")), "{request:?}");
         assert_eq!(answer.head.header("x-should-retry"), Some("false"), "{request:?}");
@@ -74,50 +73,48 @@ async fn fault_c29_without_a_key_there_is_nothing() {
     for (method, target) in [("GET", "/v1/messages"), ("POST", "/v1/messages/batches"), ("GET", "/v1/models")]
     {
         let request = Request::new(method, target).without("authorization").header("anthropic-version", "x");
-        assert_eq!(fault(&world.ask(&request).await).status, 401, "{method} {target}");
+        assert_eq!(fault(&world.request(&request).await).status, 401, "{method} {target}");
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 /// The header is Anthropic's: on routes of OpenAI it is none of theirs.
 #[tokio::test]
 async fn the_header_opens_no_route_of_openai() {
-    let world = World::start(engine().await, keys()).await;
+    let world = World::start(engine(), keys()).await;
     for request in [Request::plain(""), Request::stream(""), Request::get("/v1/models")] {
-        let answer = world.ask(&with_api_key(&request, KEY)).await;
-        assert_eq!(answer.failure(), (401, "invalid_request_error".into(), Some("invalid_api_key".into())));
+        let answer = world.request(&with_api_key(&request, KEY)).await;
+        assert_eq!(answer.failure(), "401 invalid_request_error invalid_api_key");
     }
     let listed = Request::get("/v1/models").header("anthropic-version", "2023-06-01");
-    assert_eq!(world.ask(&with_api_key(&listed, KEY)).await.head.status, 200);
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    assert_eq!(world.request(&with_api_key(&listed, KEY)).await.head.status, 200);
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn fault_c31_models_that_are_not_there_for_a_key() {
     let config = entry(KEY, "models = [\"m\"]\nmodels_not_included = [\"big\"]") + &entry(OTHER, "");
-    let world = World::start(engine().await, Setup::new().config(&config)).await;
+    let world = World::start(engine(), Setup::new().config(&config)).await;
     let of = |model: &str| {
         let text = message("").sent_body().to_vec();
         let text =
             String::from_utf8(text).unwrap().replace(r#""model":"m""#, &format!(r#""model":"{model}""#));
         message("").body(text)
     };
-    assert_eq!(world.ask(&with_api_key(&of("m"), KEY)).await.head.status, 200);
+    assert_eq!(world.request(&with_api_key(&of("m"), KEY)).await.head.status, 200);
     for path in [of("secret"), count(&of("secret"))] {
-        let hidden = world.ask(&with_api_key(&path, KEY)).await;
+        let hidden = world.request(&with_api_key(&path, KEY)).await;
         let told = fault(&hidden);
         assert_eq!(told.name(), (404, "not_found_error", Some("model_not_found")));
         assert!(told.message.contains("secret"), "{told:?}");
         assert_eq!(hidden.head.header("x-should-retry"), None);
     }
     for path in [of("big"), count(&of("big"))] {
-        let told = fault(&world.ask(&with_api_key(&path, KEY)).await);
+        let told = fault(&world.request(&with_api_key(&path, KEY)).await);
         assert_eq!(told.name(), (403, "permission_error", Some("usage_not_included")));
     }
     assert_eq!(world.engine.attempt_count(), 1);
-    assert_eq!(world.ask(&with(&of("secret"), OTHER)).await.head.status, 200);
+    assert_eq!(world.request(&with(&of("secret"), OTHER)).await.head.status, 200);
     world.end().await;
 }
 
@@ -135,11 +132,11 @@ async fn the_engine_sees_no_key_but_its_own() {
             (own.as_str(), Some(engines.as_str())),
         ] {
             let setup = keys().upstream_keys(&format!("messages = \"{mode}\"\n{lines}")).allow_errors();
-            let world = World::start(engine().await, setup).await;
+            let world = World::start(engine(), setup).await;
             for request in [message(""), stream(""), count(&message(""))] {
-                world.ask(&with_api_key(&request, KEY)).await;
-                world.ask(&with(&request, KEY)).await;
-                world.ask(&with(&request, KEY).header("x-api-key", KEY)).await;
+                world.request(&with_api_key(&request, KEY)).await;
+                world.request(&with(&request, KEY)).await;
+                world.request(&with(&request, KEY).header("x-api-key", KEY)).await;
             }
             let attempts = world.engine.attempts();
             assert!(attempts.len() >= 9, "{}", attempts.len());
@@ -165,10 +162,9 @@ async fn fault_u19_an_engine_that_wants_a_key() {
     ] {
         let script = Script::new().json("401 Unauthorized", r#"{"error":"Unauthorized"}"#);
         let setup = keys().upstream_keys(lines).allow_errors();
-        let world = World::start(Engine::script(script).await, setup).await;
+        let world = World::start(script, setup).await;
         for request in [message(""), stream(""), count(&message(""))] {
-            let told = fault(&world.ask(&with_api_key(&request, KEY)).await);
-            assert_eq!(told.name(), name, "{lines}");
+            assert_eq!(fault(&world.request(&with_api_key(&request, KEY)).await).name(), name, "{lines}");
         }
         world.end().await;
     }
@@ -177,11 +173,11 @@ async fn fault_u19_an_engine_that_wants_a_key() {
 /// Without configured keys, whatever a client sends as its key is taken.
 #[tokio::test]
 async fn without_configured_keys_any_key_will_do() {
-    let world = World::start(Engine::script(hello(false)).await, Setup::new()).await;
+    let world = World::start(hello(false), Setup::new()).await;
     let bare = message("").without("authorization");
     for request in [bare.clone(), bare.clone().header("x-api-key", "sk-ant-x"), bare.header("x-api-key", "")]
     {
-        let answer: Value = object(&world.ask(&request).await);
+        let answer: Value = object(&world.request(&request).await);
         assert_eq!(answer["role"], "assistant");
     }
     world.end().await;

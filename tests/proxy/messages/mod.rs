@@ -16,9 +16,8 @@ mod replay;
 mod streams;
 mod vectors;
 
-use crate::sim::{Answer, Ended, Engine, PROMPT, Request, Script};
+use crate::sim::prelude::*;
 use fold::{Folded, fold, whole};
-use serde_json::{Value, json};
 
 /// Version of the API that every client of today names.
 const VERSION: &str = "2023-06-01";
@@ -46,7 +45,7 @@ fn with_api_key(request: &Request, key: &str) -> Request {
     request.clone().without("authorization").header("x-api-key", key)
 }
 
-/// Starts an engine that says "Hello" in two tokens, streamed or whole as it is asked.
+/// Starts an engine that says "Hello" in two tokens, streamed or whole as requested.
 async fn engine() -> Engine {
     Engine::answering(|attempt| hello(attempt.text().contains(r#""stream":true"#))).await
 }
@@ -54,23 +53,19 @@ async fn engine() -> Engine {
 /// Returns an answer that says "Hello" and cost 9 and 2 tokens.
 fn hello(streams: bool) -> Script {
     match streams {
-        true => Script::new().head_sse().role().text("Hel").text("lo").finish("stop").usage(9, 2).done().end(),
-        false => Script::new().json(
-            "200 OK",
-            &json!({
-                "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
-                "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}],
-                "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11},
-            })
-            .to_string(),
-        ),
+        true => Script::stream().text("Hel").text("lo").finish("stop").usage(9, 2).done().end(),
+        false => Script::ok(json!({
+            "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11},
+        })),
     }
 }
 
 /// Parses an answer that is one message.
 fn object(answer: &Answer) -> Value {
     assert_eq!((answer.head.status, answer.ended), (200, Ended::Length), "{}", answer.text());
-    let message: Value = serde_json::from_str(answer.text()).unwrap();
+    let message = answer.json();
     whole(&message).unwrap();
     message
 }
@@ -90,7 +85,7 @@ fn streamed(answer: &Answer) -> Value {
 
 /// Returns the request that an engine received as its `n`th, parsed.
 fn sent(engine: &Engine, n: usize) -> Value {
-    serde_json::from_str(engine.attempts()[n].text()).unwrap()
+    engine.attempts()[n].json()
 }
 
 /// Error as a client of Anthropic reads it.
@@ -115,7 +110,7 @@ fn fault(answer: &Answer) -> Fault {
     assert!(status >= 400, "an error, not {status} {}", answer.text());
     assert_eq!(answer.head.header("content-type"), Some("application/json"), "{}", answer.text());
     assert_eq!(answer.ended, Ended::Length, "an error body has a length");
-    let body: Value = serde_json::from_str(answer.text()).unwrap();
+    let body = answer.json();
     fold::error(&body).unwrap();
     let keys: Vec<_> = body.as_object().unwrap().keys().collect();
     assert_eq!(keys, ["error", "request_id", "type"], "{body}");

@@ -1,9 +1,7 @@
 //! The Messages API in front of an engine that implements it itself (`messages = "native"`).
 
 use crate::messages::{fault, message, metric, object, post, sent, stream, streamed, told};
-use crate::sim::{CloseKind, Engine, PATIENCE, PROMPT, Request, Script, Setup, World, until};
-use serde_json::{Value, json};
-use std::time::Duration;
+use crate::sim::prelude::*;
 
 /// Writes an event of this API, as engines write it.
 fn event(script: Script, data: &Value) -> Script {
@@ -51,7 +49,7 @@ fn whole() -> Value {
 async fn engine() -> Engine {
     Engine::answering(|attempt| match attempt.text().contains(r#""stream":true"#) {
         true => finished(begun()).end(),
-        false => Script::new().json("200 OK", &whole().to_string()),
+        false => Script::ok(whole()),
     })
     .await
 }
@@ -62,10 +60,10 @@ fn native() -> Setup {
 
 #[tokio::test]
 async fn the_engine_is_asked_as_it_was_asked_and_its_answer_repaired() {
-    let world = World::start(engine().await, native()).await;
+    let world = World::start(engine(), native()).await;
     let more = r#","system":"Be brief.","top_k":5,"thinking":{"type":"enabled","budget_tokens":2000},"stop_sequences":["X"],"metadata":{"user_id":"u"}"#;
-    let events = streamed(&world.ask(&stream(more)).await);
-    let one = object(&world.ask(&message(more)).await);
+    let events = streamed(&world.request(&stream(more)).await);
+    let one = object(&world.request(&message(more)).await);
     for message in [&events, &one] {
         assert_eq!((&message["id"], &message["model"]), (&json!("msg_a4d0"), &json!("engine-m")));
         assert_eq!(message["content"], whole()["content"]);
@@ -100,19 +98,17 @@ async fn thinking_may_stand_under_the_key_of_text() {
         ];
         finished(events.iter().fold(Script::new().head_sse(), event)).end()
     });
-    let world = World::start(engine.await, native()).await;
-    let content = &streamed(&world.ask(&stream("")).await)["content"];
+    let content = &streamed(&World::answer(engine.await, native(), &stream("")).await)["content"];
     assert_eq!((&content[0]["thinking"], &content[1]["text"]), (&json!("Hm."), &json!("Hi")), "{content}");
-    world.end().await;
 }
 
 #[tokio::test]
 async fn the_engine_is_told_its_own_name_of_the_model() {
     let models = "[[model]]\nname = \"m\"\naliases = [\"claude-*\"]\n";
-    let world = World::start(engine().await, native().config(models)).await;
+    let world = World::start(engine(), native().config(models)).await;
     for streams in [true, false] {
         let body = json!({"model": "claude-sonnet-4-5", "stream": streams, "max_tokens": 64, "messages": [{"role": "user", "content": PROMPT}]});
-        assert_eq!(world.ask(&post(body.to_string())).await.head.status, 200);
+        assert_eq!(world.request(&post(body.to_string())).await.head.status, 200);
         let mut expected = body;
         expected["model"] = json!("m");
         assert_eq!(sent(&world.engine, world.engine.attempt_count() - 1), expected);
@@ -124,7 +120,7 @@ async fn the_engine_is_told_its_own_name_of_the_model() {
 /// thinking itself: its signatures are its own.
 #[tokio::test]
 async fn thinking_goes_back_to_the_engine_that_signed_it() {
-    let world = World::start(engine().await, native()).await;
+    let world = World::start(engine(), native()).await;
     let omitted = json!({"type": "adaptive", "display": "omitted"});
     let next = |content: &Value| {
         json!({"model": "m", "max_tokens": 64, "messages": [
@@ -133,12 +129,12 @@ async fn thinking_goes_back_to_the_engine_that_signed_it() {
             {"role": "user", "content": "go on"},
         ]})
     };
-    let shown = object(&world.ask(&message("")).await);
-    world.ask(&post(next(&shown["content"]).to_string())).await;
+    let shown = object(&world.request(&message("")).await);
+    world.request(&post(next(&shown["content"]).to_string())).await;
     assert_eq!(sent(&world.engine, 1)["messages"][1]["content"], whole()["content"]);
-    let hidden = object(&world.ask(&message(&format!(r#","thinking":{omitted}"#))).await);
+    let hidden = object(&world.request(&message(&format!(r#","thinking":{omitted}"#))).await);
     assert_eq!(hidden["content"][0]["thinking"], "");
-    world.ask(&post(next(&hidden["content"]).to_string())).await;
+    world.request(&post(next(&hidden["content"]).to_string())).await;
     assert_eq!(sent(&world.engine, 3)["messages"][1]["content"][0]["thinking"], "Hm.");
     world.end().await;
 }
@@ -157,16 +153,13 @@ async fn fault_u12_u13_u14_what_breaks_off_is_no_answer() {
         ("an end without a reason", event(no_end(), &json!({"type": "message_stop"})).end()),
         ("half an event", begun().chunk("event: content_block_delta\ndata: {\"type\":\"content_bl").end()),
     ] {
-        let world = World::start(Engine::script(script).await, native().allow_errors()).await;
-        let answer = world.ask(&stream("")).await;
+        let answer = World::answer(script, native().allow_errors(), &stream("")).await;
         let folded = told(&answer);
         let error = folded.error.unwrap_or_else(|| panic!("{what}: no error"));
         assert_eq!(error["error"]["type"], "api_error", "{what}: {error}");
         assert_eq!(error["request_id"].as_str(), answer.head.header("request-id"), "{what}");
         assert_eq!(folded.message["content"][1]["text"], "Hello", "{what}");
         assert!(!answer.text().contains("message_stop"), "{what}");
-        until("the engine is left alone", PATIENCE, || world.engine.active_generations() == 0).await;
-        world.end().await;
     }
 }
 
@@ -182,10 +175,10 @@ async fn fault_u17_errors_in_the_engines_stream() {
     ] {
         let within = event(begun(), &error(kind)).end();
         let first = event(Script::new().head_sse(), &error(kind)).end();
-        let world = World::start(Engine::in_turn(vec![within, first]).await, native().allow_errors()).await;
-        let folded = told(&world.ask(&stream("")).await);
+        let world = World::start(Engine::in_turn(vec![within, first]), native().allow_errors()).await;
+        let folded = told(&world.request(&stream("")).await);
         assert_eq!(folded.error.unwrap()["error"]["type"], told_as, "{kind}");
-        let told = fault(&world.ask(&stream("")).await);
+        let told = fault(&world.request(&stream("")).await);
         assert_eq!((told.status, told.kind.as_str()), (status, told_as), "{kind}");
         world.end().await;
     }
@@ -206,9 +199,9 @@ async fn fault_u18_statuses_of_the_engine() {
         let error = json!({"type": kind, "message": "said"});
         for body in [json!({"type": "error", "error": error}), json!({"error": error})] {
             let script = Script::new().json(line, &body.to_string());
-            let world = World::start(Engine::script(script).await, native().allow_errors()).await;
+            let world = World::start(script, native().allow_errors()).await;
             for request in [message(""), stream("")] {
-                let told = fault(&world.ask(&request).await);
+                let told = fault(&world.request(&request).await);
                 assert_eq!((told.status, told.kind.as_str()), expected, "{line} {body}");
             }
             world.end().await;
@@ -220,9 +213,9 @@ async fn fault_u18_statuses_of_the_engine() {
 #[tokio::test]
 async fn an_engine_without_the_route() {
     let script = Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#);
-    let world = World::start(Engine::script(script).await, native()).await;
+    let world = World::start(script, native()).await;
     for request in [message(""), stream("")] {
-        assert_eq!(fault(&world.ask(&request).await).status, 404);
+        assert_eq!(fault(&world.request(&request).await).status, 404);
     }
     world.end().await;
 }
@@ -234,9 +227,8 @@ async fn the_engines_own_count() {
     };
     let body =
         json!({"model": "m", "system": "Be brief.", "messages": [{"role": "user", "content": PROMPT}]});
-    let has = Engine::script(Script::new().json("200 OK", r#"{"input_tokens":77}"#)).await;
-    let world = World::start(has, native()).await;
-    let answer = world.ask(&count(body.clone())).await;
+    let world = World::start(Engine::script(Script::ok(r#"{"input_tokens":77}"#)), native()).await;
+    let answer = world.request(&count(body.clone())).await;
     assert_eq!(answer.text(), r#"{"input_tokens":77}"#);
     assert_eq!(world.engine.only().target, "/v1/messages/count_tokens");
     assert_eq!(sent(&world.engine, 0), body);
@@ -245,11 +237,11 @@ async fn the_engines_own_count() {
     let mut answer = whole();
     answer["usage"] = json!({"input_tokens": 4, "cache_read_input_tokens": 30, "cache_creation_input_tokens": 2, "output_tokens": 1});
     let lacks = Engine::answering(move |attempt| match attempt.target.as_str() {
-        "/v1/messages" => Script::new().json("200 OK", &answer.to_string()),
+        "/v1/messages" => Script::ok(&answer),
         _ => Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#),
     });
     let world = World::start(lacks.await, native()).await;
-    assert_eq!(world.ask(&count(body)).await.text(), r#"{"input_tokens":36}"#);
+    assert_eq!(world.request(&count(body)).await.text(), r#"{"input_tokens":36}"#);
     let asked = sent(&world.engine, 1);
     assert_eq!((&asked["max_tokens"], asked.get("stream")), (&json!(1), None), "{asked}");
     world.end().await;
@@ -258,7 +250,7 @@ async fn the_engines_own_count() {
 /// Only what samewire itself reads is checked; the rest is the engine's to judge.
 #[tokio::test]
 async fn fault_c13_fields_that_are_wrong() {
-    let world = World::start(engine().await, native()).await;
+    let world = World::start(engine(), native()).await;
     for (body, start) in [
         (json!({"model": "m", "max_tokens": 9}), "messages: Field required"),
         (
@@ -274,13 +266,13 @@ async fn fault_c13_fields_that_are_wrong() {
             "stream: ",
         ),
     ] {
-        let told = fault(&world.ask(&post(body.to_string())).await);
+        let told = fault(&world.request(&post(body.to_string())).await);
         assert_eq!((told.status, told.kind.as_str()), (400, "invalid_request_error"), "{start}");
         assert!(told.message.starts_with(start), "{told:?}");
     }
     assert_eq!(world.engine.attempt_count(), 0);
     let own = json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "hologram"}]}], "a_field": 1});
-    assert_eq!(world.ask(&post(own.to_string())).await.head.status, 200);
+    assert_eq!(world.request(&post(own.to_string())).await.head.status, 200);
     assert_eq!(sent(&world.engine, 0), own);
     world.end().await;
 }
@@ -289,7 +281,7 @@ async fn fault_c13_fields_that_are_wrong() {
 #[tokio::test]
 async fn fault_c34_addresses_in_private_networks() {
     for setup in [native(), Setup::new()] {
-        let world = World::start(engine().await, setup.allow_errors()).await;
+        let world = World::start(engine(), setup.allow_errors()).await;
         let image =
             json!({"type": "image", "source": {"type": "url", "url": "http://169.254.169.254/latest"}});
         let inside = json!([{"type": "tool_result", "tool_use_id": "c1", "content": [image]}]);
@@ -299,21 +291,20 @@ async fn fault_c34_addresses_in_private_networks() {
             json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": call}, {"role": "user", "content": inside}]),
         ] {
             let body = json!({"model": "m", "max_tokens": 9, "messages": messages});
-            let told = fault(&world.ask(&post(body.to_string())).await);
+            let told = fault(&world.request(&post(body.to_string())).await);
             assert_eq!(told.name(), (400, "invalid_request_error", Some("forbidden_media_url")));
             assert!(told.message.contains("source.url"), "{told:?}");
         }
-        assert_eq!(world.engine.attempt_count(), 0);
-        world.end().await;
+        world.end_after(0).await;
     }
 }
 
 #[tokio::test]
 async fn figures_count_native_answers_too() {
-    let world = World::start(engine().await, native()).await;
-    streamed(&world.ask(&stream("")).await);
-    object(&world.ask(&message("")).await);
-    until("two lines", PATIENCE, || world.samewire.request_lines().len() == 2).await;
+    let world = World::start(engine(), native()).await;
+    streamed(&world.request(&stream("")).await);
+    object(&world.request(&message("")).await);
+    until("two lines", || world.samewire.request_lines().len() == 2).await;
     let metrics = world.samewire.metrics().await;
     assert_eq!(
         metric(&metrics, "samewire_requests_total", &["route=\"messages\"", "status=\"200\""]),
@@ -336,7 +327,7 @@ async fn reasoning_and_calls_in_the_text_are_read() {
         if !attempt.text().contains(r#""stream":true"#) {
             let mut message = whole();
             message["content"] = json!([{"type": "text", "text": text}]);
-            return Script::new().json("200 OK", &message.to_string());
+            return Script::ok(message);
         }
         let start = json!({"type": "message_start", "message": {"id": "1", "content": [], "model": "m", "usage": {"input_tokens": 9, "output_tokens": 0}}});
         let block =
@@ -363,7 +354,8 @@ async fn reasoning_and_calls_in_the_text_are_read() {
         (&none, "thinking text", "end_turn"),
     ] {
         let more = format!("{more}{thinking}");
-        for message in [streamed(&world.ask(&stream(&more)).await), object(&world.ask(&message(&more)).await)]
+        for message in
+            [streamed(&world.request(&stream(&more)).await), object(&world.request(&message(&more)).await)]
         {
             let blocks = message["content"].as_array().unwrap();
             let found: Vec<_> = blocks.iter().map(|block| block["type"].as_str().unwrap()).collect();
@@ -388,7 +380,7 @@ async fn reasoning_and_calls_in_the_text_are_read() {
     world.end().await;
 }
 
-/// A block that samewire does not model, in events where a whole answer was asked for: its deltas are added up.
+/// A block that samewire does not model, in events where a whole answer was requested: its deltas are added up.
 #[tokio::test]
 async fn deltas_of_a_foreign_block_are_part_of_a_whole_answer() {
     let delta = |delta: Value| json!({"type": "content_block_delta", "index": 0, "delta": delta});
@@ -403,9 +395,7 @@ async fn deltas_of_a_foreign_block_are_part_of_a_whole_answer() {
         json!({"type": "message_stop"}),
     ];
     let script = events.iter().fold(Script::new().head_sse(), event).end();
-    let world = World::start(Engine::script(script).await, native()).await;
     let expected =
         json!([{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}}]);
-    assert_eq!(object(&world.ask(&message("")).await)["content"], expected);
-    world.end().await;
+    assert_eq!(object(&World::answer(script, native(), &message("")).await)["content"], expected);
 }

@@ -3,25 +3,24 @@
 use crate::clients::keys::{entry, with};
 use crate::messages::{Folded, engine, fault, hello, message, metric, object, post, stream, streamed, told};
 use crate::responses::over_chat;
-use crate::sim::{Client, Engine, KEY, PATIENCE, PROMPT, Request, Script, Setup, Socket, World, until};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 use std::collections::BTreeSet;
 
 /// Returns the log line of the request with this id.
 async fn line(world: &World, id: &str) -> Value {
     let find = || world.samewire.request_lines().into_iter().find(|line| line.contains(id));
-    until("the request's line", PATIENCE, || find().is_some()).await;
+    until("the request's line", || find().is_some()).await;
     serde_json::from_str(&find().unwrap()).unwrap()
 }
 
 #[tokio::test]
 async fn metrics_and_the_log_name_the_route() {
     let keys = entry(KEY, "name = \"laptop\"");
-    let world = World::start(engine().await, Setup::new().config(&keys)).await;
+    let world = World::start(engine(), Setup::new().config(&keys)).await;
     world.wait_until_up().await;
-    streamed(&world.ask(&stream("").header("x-request-id", "good-1")).await);
-    object(&world.ask(&message("").header("x-request-id", "good-2")).await);
-    fault(&world.ask(&post("{").header("x-request-id", "bad-1")).await);
+    streamed(&world.request(&stream("").header("x-request-id", "good-1")).await);
+    object(&world.request(&message("").header("x-request-id", "good-2")).await);
+    fault(&world.request(&post("{").header("x-request-id", "bad-1")).await);
     for id in ["good-1", "good-2"] {
         let line = line(&world, id).await;
         let expected = json!({
@@ -65,9 +64,8 @@ async fn statuses_of_this_api_are_logged_as_they_were_sent() {
     for (script, status) in
         [(Script::new().json("503 Busy", r#"{"error":{"message":"busy"}}"#), 529), (Script::new().rst(), 500)]
     {
-        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
-        let answer = world.ask(&message("").header("x-request-id", "bad-1")).await;
-        assert_eq!(answer.head.status, status);
+        let world = World::start(script, Setup::new().allow_errors()).await;
+        assert_eq!(world.request(&message("").header("x-request-id", "bad-1")).await.head.status, status);
         assert_eq!(line(&world, "bad-1").await["status"], status);
         let metrics = world.samewire.metrics().await;
         let label = format!("status=\"{status}\"");
@@ -84,9 +82,7 @@ async fn statuses_of_this_api_are_logged_as_they_were_sent() {
 #[tokio::test]
 async fn nothing_of_a_conversation_is_logged() {
     const SECRET: &str = "sup-9137-secret";
-    let script = Script::new()
-        .head_sse()
-        .role()
+    let script = Script::stream()
         .delta(&json!({"reasoning": SECRET}).to_string(), "null")
         .text(SECRET)
         .delta(&json!({"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": format!("{{\"a\":\"{SECRET}\"}}")}}]}).to_string(), "null")
@@ -95,7 +91,7 @@ async fn nothing_of_a_conversation_is_logged() {
         .done()
         .end();
     let setup = Setup::new().environment("RUST_LOG", "trace").set("unsupported_content=drop");
-    let world = World::start(Engine::script(script).await, setup).await;
+    let world = World::start(script, setup).await;
     let more = json!({
         "model": "m", "max_tokens": 64, "stream": true, "system": SECRET, "metadata": {"user_id": SECRET},
         "tools": [{"name": "f", "description": SECRET, "input_schema": {"type": "object"}}, {"type": "web_search_20250305", "name": "w"}],
@@ -105,14 +101,14 @@ async fn nothing_of_a_conversation_is_logged() {
             {"role": "user", "content": SECRET},
         ],
     });
-    let message = streamed(&world.ask(&post(more.to_string())).await);
+    let message = streamed(&world.request(&post(more.to_string())).await);
     assert_eq!(message["content"][0]["thinking"], SECRET);
     let bad = json!({"model": "m", "max_tokens": 64, "messages": [{"role": "user", "content": [{"type": "text", "text": {"x": SECRET}}]}]});
-    assert_eq!(fault(&world.ask(&post(bad.to_string())).await).status, 400);
-    until("two lines", PATIENCE, || world.samewire.request_lines().len() == 2).await;
+    assert_eq!(fault(&world.request(&post(bad.to_string())).await).status, 400);
+    until("two lines", || world.samewire.request_lines().len() == 2).await;
     let logs = world.samewire.logs().join("\n");
     assert!(!logs.contains(SECRET), "{logs}");
-    assert!(logs.contains("tools[1].web_search_20250305"), "what was left out is told: {logs}");
+    assert!(logs.contains("tools[1].web_search_20250305"), "tools left out are logged: {logs}");
     world.end().await;
 }
 
@@ -121,9 +117,9 @@ async fn nothing_of_a_conversation_is_logged() {
 async fn traces_name_the_route_and_what_it_cost() {
     use crate::collector::{Collector, attributes};
     let collector = Collector::start().await;
-    let world = World::start(engine().await, Setup::new().config(&collector.config())).await;
+    let world = World::start(engine(), Setup::new().config(&collector.config())).await;
     world.wait_until_up().await;
-    streamed(&world.ask(&stream("").header("x-request-id", "mine-1")).await);
+    streamed(&world.request(&stream("").header("x-request-id", "mine-1")).await);
     let spans = collector.wait(2).await;
     let server = spans.iter().find(|span| span.kind == 2).expect("a span of the request");
     let client = spans.iter().find(|span| span.kind == 3).expect("a span of the attempt");
@@ -148,22 +144,17 @@ async fn traces_name_the_route_and_what_it_cost() {
 #[tokio::test]
 async fn a_conversation_stays_where_it_began() {
     for mode in ["chat", "native"] {
-        let mut engines = Vec::new();
-        for _ in 0..4 {
-            let answering = |attempt: &crate::sim::Attempt| {
-                match attempt.target.as_str() {
-                "/v1/messages" => Script::new().json("200 OK", &json!({"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [{"type": "text", "text": "hm"}], "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 1}}).to_string()),
-                _ => hello(false),
-            }
-            };
-            engines.push(Engine::answering(answering).await);
-        }
+        let engines = Engine::several(4, |attempt| match attempt.target.as_str() {
+            "/v1/messages" => Script::ok(
+                json!({"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [{"type": "text", "text": "hm"}], "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 1}}),
+            ),
+            _ => hello(false),
+        });
         let lines = format!("messages = \"{mode}\"");
         let setup = Setup::new()
             .config("[health]\ninterval = 60\ndown_after = 100000")
             .config("[affinity]\nby = \"conversation\"");
-        let world = World::fleet(engines, setup, &[lines.as_str(); 4]).await;
-        world.wait_until_up().await;
+        let world = World::fleet_up(engines.await, setup, &[lines.as_str(); 4]).await;
         let mut used = BTreeSet::new();
         for talk in 0..48 {
             let mut messages = vec![Value::Null];
@@ -178,7 +169,7 @@ async fn a_conversation_stays_where_it_began() {
                 let billing = format!("x-anthropic-billing-header: cc_version=2.1.{turn};");
                 let system = json!([{"type": "text", "text": billing}, {"type": "text", "text": "Be kind."}]);
                 let body = json!({"model": "m", "max_tokens": 64, "system": system, "messages": messages});
-                object(&world.ask(&post(body.to_string())).await);
+                object(&world.request(&post(body.to_string())).await);
                 messages.push(json!({"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "signature": "y"}, {"type": "text", "text": "hm"}]}));
                 messages.push(json!({"role": "user", "content": format!("turn {turn}")}));
             }
@@ -200,49 +191,45 @@ async fn a_conversation_stays_where_it_began() {
 #[tokio::test]
 async fn tokens_are_charged_to_the_key() {
     let script = |streams: bool| match streams {
-        true => Script::new().head_sse().role().text("a").finish("stop").usage(300, 900).done().end(),
+        true => Script::stream().text("a").finish("stop").usage(300, 900).done().end(),
         false => hello(false),
     };
     let engine = Engine::answering(move |attempt| script(attempt.text().contains(r#""stream":true"#))).await;
     let world = World::start(engine, Setup::new().config(&entry(KEY, "tokens_per_minute = 1000"))).await;
-    let answer = world.ask(&stream("")).await;
+    let answer = world.request(&stream("")).await;
     assert_eq!(told(&answer).error, None);
     assert_eq!(answer.head.header("anthropic-ratelimit-tokens-limit"), Some("1000"));
-    until("it is charged", PATIENCE, || world.samewire.request_lines().len() == 1).await;
+    until("it is charged", || world.samewire.request_lines().len() == 1).await;
     for request in [message(""), stream("")] {
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         assert_eq!(fault(&answer).name(), (429, "rate_limit_error", Some("rate_limit_exceeded")));
         let wait: u64 = answer.head.header("retry-after").unwrap().parse().unwrap();
         assert!((9..=13).contains(&wait), "200 tokens too many take 12 s: {wait}");
     }
-    assert_eq!(world.ask(&Request::plain("")).await.failure().0, 429, "the budget is one");
-    assert_eq!(world.engine.attempt_count(), 1);
-    world.end().await;
+    world.request(&Request::plain("")).await.with_status(429).fault();
+    world.end_after(1).await;
 }
 
 /// A stream in progress is in the gauge of its route, and no longer once the client has left.
 #[tokio::test]
 async fn requests_in_flight() {
-    let script = Script::new().head_sse().role().text("a").hang();
-    let world = World::start(Engine::script(script).await, Setup::new()).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&stream("").bytes()).await;
-    client.event_with_head("text_delta").await;
+    let world = World::start(Script::stream().text("a").hang(), Setup::new()).await;
+    let client = world.begin_until(&stream(""), "text_delta").await;
     world.samewire.metric_becomes(r#"samewire_requests_in_flight{route="messages"}"#, 1).await;
-    client.leave(crate::sim::CloseKind::Fin);
+    client.leave(CloseKind::Fin);
     world.end().await;
 }
 
 /// The other APIs answer beside this one as before.
 #[tokio::test]
 async fn the_other_routes_are_as_before() {
-    let world = World::start(over_chat::engine().await, Setup::new()).await;
+    let world = World::start(over_chat::engine(), Setup::new()).await;
     let version = ("anthropic-version", "2023-06-01");
-    let response = world.ask(&over_chat::prompt("text", "").header(version.0, version.1)).await;
+    let response = world.request(&over_chat::prompt("text", "").header(version.0, version.1)).await;
     assert_eq!(over_chat::object(&response)["object"], "response");
     assert!(response.head.header("openai-version").is_some());
     let chat = Request::chat(r#"{"model":"text","messages":[{"role":"user","content":"x"}]}"#);
-    let chat = world.ask(&chat.header(version.0, version.1)).await;
+    let chat = world.request(&chat.header(version.0, version.1)).await;
     assert_eq!(over_chat::object(&chat)["object"], "chat.completion");
     let mut socket =
         Socket::open_with(world.proxy(), &Socket::request("/v1/responses").header(version.0, version.1))
@@ -251,7 +238,7 @@ async fn the_other_routes_are_as_before() {
     assert_eq!(socket.response().await.last().unwrap()["type"], "response.completed");
     // There is no WebSocket for this API.
     let upgrade = Socket::request("/v1/messages");
-    assert_eq!(fault(&world.ask(&upgrade).await).status, 405);
+    assert_eq!(fault(&world.request(&upgrade).await).status, 405);
     world.end().await;
 }
 
@@ -259,15 +246,14 @@ async fn the_other_routes_are_as_before() {
 #[tokio::test]
 async fn options_of_keys_and_models() {
     let keys = entry(KEY, "wire.messages_thinking = \"none\"") + &entry("sk-CANARY-other", "");
-    let thinks = Script::new().head_sse().role().delta(r#"{"reasoning":"Hm."}"#, "null").text("Hi");
-    let engine = Engine::script(thinks.finish("stop").done().end()).await;
-    let world = World::start(engine, Setup::new().config(&keys)).await;
-    let kinds = |answer: &crate::sim::Answer| {
+    let thinks = Script::stream().delta(r#"{"reasoning":"Hm."}"#, "null").text("Hi");
+    let world = World::start(thinks.stop(), Setup::new().config(&keys)).await;
+    let kinds = |answer: &Answer| {
         let Folded { message, .. } = told(answer);
         let blocks = message["content"].as_array().unwrap().clone();
         blocks.iter().map(|block| block["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(kinds(&world.ask(&stream("")).await), ["text"]);
-    assert_eq!(kinds(&world.ask(&with(&stream(""), "sk-CANARY-other")).await), ["thinking", "text"]);
+    assert_eq!(kinds(&world.request(&stream("")).await), ["text"]);
+    assert_eq!(kinds(&world.request(&with(&stream(""), "sk-CANARY-other")).await), ["thinking", "text"]);
     world.end().await;
 }

@@ -4,8 +4,7 @@
 use crate::clients::keys::{OTHER, SECOND, entry, with};
 use crate::messages::{metric, object, post, sent, streamed};
 use crate::responses::stored::Folder;
-use crate::sim::{Engine, KEY, PROMPT, Request, Samewire, Script, Setup, World, write_secret};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 
 const THOUGHT: &str = "The user wants the \"weather\", ünd I need f.\n";
 
@@ -22,12 +21,10 @@ async fn thinker(kind: &str) -> Engine {
                 "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
                 "usage": {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13},
             });
-            return Script::new().json("200 OK", &body.to_string());
+            return Script::ok(body);
         }
         let (first, second) = THOUGHT.split_at(12);
-        Script::new()
-            .head_sse()
-            .role()
+        Script::stream()
             .delta(&json!({key: first}).to_string(), "null")
             .delta(&json!({key: second}).to_string(), "null")
             .text("One moment.")
@@ -98,9 +95,9 @@ fn altered(signature: &str) -> String {
 #[tokio::test]
 async fn thinking_goes_back_under_the_name_that_the_engine_reads() {
     for (kind, key) in [("vllm", "reasoning"), ("sglang", "reasoning_content")] {
-        let world = World::start_as(thinker(kind).await, kind, Setup::new()).await;
-        let whole = object(&world.ask(&first(&json!({}))).await);
-        let folded = streamed(&world.ask(&first(&json!({"stream": true}))).await);
+        let world = World::start_as(thinker(kind), kind, Setup::new()).await;
+        let whole = object(&world.request(&first(&json!({}))).await);
+        let folded = streamed(&world.request(&first(&json!({"stream": true}))).await);
         for message in [&whole, &folded] {
             let kinds: Vec<_> =
                 message["content"].as_array().unwrap().iter().map(|block| &block["type"]).collect();
@@ -110,8 +107,7 @@ async fn thinking_goes_back_under_the_name_that_the_engine_reads() {
             let signature = block["signature"].as_str().unwrap();
             assert!(signature.starts_with("swt1."), "{signature}");
             for stream in [true, false] {
-                let answer = world.ask(&next(message, &json!({"stream": stream}))).await;
-                assert_eq!(answer.head.status, 200, "{}", answer.text());
+                world.request(&next(message, &json!({"stream": stream}))).await.with_status(200);
                 assert_eq!(given_back(&world.engine), expected(Some(key)), "{kind}");
             }
         }
@@ -123,11 +119,12 @@ async fn thinking_goes_back_under_the_name_that_the_engine_reads() {
 /// Thinking that is not what samewire signed is left out, and the session goes on.
 #[tokio::test]
 async fn fault_c47_what_was_altered_is_dropped_and_counted() {
-    let world = World::start(thinker("vllm").await, Setup::new()).await;
-    let good = object(&world.ask(&first(&json!({}))).await);
+    let world = World::start(thinker("vllm"), Setup::new()).await;
+    let good = object(&world.request(&first(&json!({}))).await);
     let signature = good["content"][0]["signature"].as_str().unwrap().to_owned();
-    let other =
-        object(&world.ask(&first(&json!({"thinking": {"type": "adaptive", "display": "omitted"}}))).await);
+    let other = object(
+        &world.request(&first(&json!({"thinking": {"type": "adaptive", "display": "omitted"}}))).await,
+    );
     let with_block = |block: Value| {
         let mut message = good.clone();
         message["content"][0] = block;
@@ -153,7 +150,7 @@ async fn fault_c47_what_was_altered_is_dropped_and_counted() {
         ("no member but the type", with_block(json!({"type": "thinking"}))),
     ];
     for (n, (what, message)) in rows.iter().enumerate() {
-        let answer = world.ask(&next(message, &json!({}))).await;
+        let answer = world.request(&next(message, &json!({}))).await;
         assert_eq!(answer.head.status, 200, "{what}: {}", answer.text());
         assert_eq!(given_back(&world.engine), expected(None), "{what}");
         assert_eq!(dropped(&world.samewire).await, n as u64 + 1, "{what}");
@@ -168,24 +165,23 @@ async fn omitted_thinking_is_restored() {
     let omitted = json!({"thinking": {"type": "enabled", "budget_tokens": 2000, "display": "omitted"}});
     let mut streaming = omitted.clone();
     streaming["stream"] = json!(true);
-    let world = World::start(thinker("vllm").await, Setup::new()).await;
-    let whole = world.ask(&first(&omitted)).await;
-    let events = world.ask(&first(&streaming)).await;
+    let world = World::start(thinker("vllm"), Setup::new()).await;
+    let whole = world.request(&first(&omitted)).await;
+    let events = world.request(&first(&streaming)).await;
     for answer in [&whole, &events] {
         assert!(!answer.text().contains("I need f"), "{}", answer.text());
     }
     for message in [object(&whole), streamed(&events)] {
         let block = &message["content"][0];
         assert_eq!((&block["type"], &block["thinking"]), (&json!("thinking"), &json!("")));
-        let answer = world.ask(&next(&message, &omitted)).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        world.request(&next(&message, &omitted)).await.with_status(200);
         assert_eq!(given_back(&world.engine), expected(Some("reasoning")));
     }
     assert_eq!(dropped(&world.samewire).await, 0);
     world.end().await;
 }
 
-/// A client that switched thinking off sees none, and the operator's option overrides what clients ask for.
+/// A client that switched thinking off sees none, and the operator's option overrides clients' requests.
 #[tokio::test]
 async fn thinking_that_nobody_sees() {
     let rows = [
@@ -197,11 +193,11 @@ async fn thinking_that_nobody_sees() {
     ];
     for (option, more, seen) in rows {
         let setup = Setup::new().set(&format!("messages_thinking={option}"));
-        let world = World::start(thinker("vllm").await, setup).await;
+        let world = World::start(thinker("vllm"), setup).await;
         let mut streaming = more.clone();
         streaming["stream"] = json!(true);
         for message in
-            [object(&world.ask(&first(&more)).await), streamed(&world.ask(&first(&streaming)).await)]
+            [object(&world.request(&first(&more)).await), streamed(&world.request(&first(&streaming)).await)]
         {
             let blocks = message["content"].as_array().unwrap();
             let thinking = blocks.iter().find(|block| block["type"] == "thinking");
@@ -215,13 +211,12 @@ async fn thinking_that_nobody_sees() {
 #[tokio::test]
 async fn fault_c32_thinking_of_another_tenant_is_dropped() {
     let keys = entry(KEY, "tenant = \"acme\"") + &entry(SECOND, "tenant = \"acme\"") + &entry(OTHER, "");
-    let world = World::start(thinker("vllm").await, Setup::new().config(&keys)).await;
+    let world = World::start(thinker("vllm"), Setup::new().config(&keys)).await;
     for display in ["summarized", "omitted"] {
         let more = json!({"thinking": {"type": "adaptive", "display": display}});
-        let message = object(&world.ask(&first(&more)).await);
+        let message = object(&world.request(&first(&more)).await);
         for (key, reasoning) in [(KEY, Some("reasoning")), (SECOND, Some("reasoning")), (OTHER, None)] {
-            let answer = world.ask(&with(&next(&message, &more), key)).await;
-            assert_eq!(answer.head.status, 200, "{}", answer.text());
+            world.request(&with(&next(&message, &more), key)).await.with_status(200);
             assert_eq!(given_back(&world.engine), expected(reasoning), "{display} {key}");
         }
     }
@@ -249,11 +244,10 @@ async fn signatures_live_as_long_as_their_key() {
     for (setup, before, after, reasoning) in rows {
         write_secret(&keys, &before);
         let one = Samewire::start(setup).await;
-        let message = object(&first(&json!({})).ask(one.proxy).await);
+        let message = object(&first(&json!({})).answer(one.proxy).await);
         write_secret(&keys, &after);
         let other = Samewire::start(setup).await;
-        let answer = next(&message, &json!({})).ask(other.proxy).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        next(&message, &json!({})).answer(other.proxy).await.with_status(200);
         assert_eq!(given_back(&engine), expected(reasoning), "{before} {after}");
         assert_eq!(dropped(&other).await, u64::from(reasoning.is_none()));
         for samewire in [one, other] {
@@ -266,12 +260,12 @@ async fn signatures_live_as_long_as_their_key() {
 /// Thinking that is dropped changes the engine's prompt no further: the same turn without it is the same request.
 #[tokio::test]
 async fn dropped_thinking_leaves_the_request_of_a_turn_without_it() {
-    let world = World::start(thinker("vllm").await, Setup::new()).await;
-    let mut message = object(&world.ask(&first(&json!({}))).await);
+    let world = World::start(thinker("vllm"), Setup::new()).await;
+    let mut message = object(&world.request(&first(&json!({}))).await);
     message["content"][0]["signature"] = json!("EqQBCgIYAhIMLq0");
-    world.ask(&next(&message, &json!({}))).await;
+    world.request(&next(&message, &json!({}))).await;
     message["content"].as_array_mut().unwrap().remove(0);
-    world.ask(&next(&message, &json!({}))).await;
+    world.request(&next(&message, &json!({}))).await;
     let attempts = world.engine.attempts();
     assert_eq!(attempts[1].body, attempts[2].body);
     world.end().await;

@@ -1,22 +1,18 @@
 //! Streams of events: pauses, breaks, clients that leave, and engines that fail before the first event.
 
-use crate::engines::waiting::refusing;
 use crate::messages::{Folded, engine, fault, hello, message, object, stream, streamed, told};
-use crate::sim::{
-    Client, CloseKind, Ended, Engine, Gate, PATIENCE, Request, Samewire, Script, Setup, World, until,
-};
-use serde_json::{Value, json};
-use std::time::Duration;
+use crate::sim::prelude::*;
+use crate::sim::refusing;
 
 /// Event that says that the stream lives, without its blank line.
 const PING: &str = "event: ping\ndata: {\"type\":\"ping\"}";
 
 /// Returns the beginning of an answer, of two tokens.
 fn begun() -> Script {
-    Script::new().head_sse().role().text("Hel").text("lo")
+    Script::stream().text("Hel").text("lo")
 }
 
-/// Checks that a stream broke off behind "Hello": an error at the end, and nothing that looks complete.
+/// Checks that a stream broke off after "Hello": an error at the end, and nothing that looks complete.
 fn broke_off(folded: &Folded, code: &str, what: &str) {
     let error = folded.error.as_ref().unwrap_or_else(|| panic!("{what}: no error"));
     assert_eq!(error["error"]["details"]["error_code"], code, "{what}: {error}");
@@ -27,12 +23,10 @@ fn broke_off(folded: &Folded, code: &str, what: &str) {
 #[tokio::test]
 async fn fault_u07_pings_come_while_the_engine_waits() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().wait(&gate).role().text("Hello").finish("stop").done().end();
+    let script = Script::new().head_sse().wait(&gate).role().text("Hello").stop();
     let setup = Setup::new().set("commit_after_seconds=1").set("keepalive_seconds=1");
-    let world = World::start(Engine::script(script).await, setup).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&stream("").bytes()).await;
-    assert_eq!(client.head().await.status, 200);
+    let world = World::start(script, setup).await;
+    let mut client = world.begin(&stream("")).await;
     for _ in 0..2 {
         assert_eq!(client.event().await.as_deref(), Some(PING));
     }
@@ -56,12 +50,9 @@ async fn the_first_events_come_with_the_first_token() {
     ] {
         for (request, awaited) in [(Request::stream(""), of_chat), (stream(""), of_messages)] {
             let gate = Gate::default();
-            let script = Script::new().head_sse().role().delta(&format!("{{{delta}}}"), "null").wait(&gate);
-            let world =
-                World::start(Engine::script(script.finish("stop").done().end()).await, Setup::new()).await;
-            let mut client = Client::connect(world.proxy()).await;
-            client.send(&request.bytes()).await;
-            client.event_with_head(awaited).await;
+            let script = Script::stream().delta(&format!("{{{delta}}}"), "null").wait(&gate);
+            let world = World::start(script.stop(), Setup::new()).await;
+            let mut client = world.begin_until(&request, awaited).await;
             gate.open();
             client.rest().await;
             world.end().await;
@@ -69,18 +60,16 @@ async fn the_first_events_come_with_the_first_token() {
     }
 }
 
-/// Pings stand between events only, and none is a comment, which this API does not have.
+/// Pings are between events only, and none is a comment, which this API does not have.
 #[tokio::test]
 async fn pings_come_only_between_events() {
     let half = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"con"#;
     let other = "tent\":\"lo\"},\"finish_reason\":null}]}\n\n";
     let gates = [Gate::default(), Gate::default()];
-    let script = Script::new().head_sse().role().text("Hel").wait(&gates[0]).chunk(half).wait(&gates[1]);
-    let script = script.chunk(other).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new().set("keepalive_seconds=1")).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&stream("").bytes()).await;
-    assert_eq!(client.head().await.status, 200);
+    let script = Script::stream().text("Hel").wait(&gates[0]).chunk(half).wait(&gates[1]);
+    let script = script.chunk(other).stop();
+    let world = World::start(script, Setup::new().set("keepalive_seconds=1")).await;
+    let mut client = world.begin(&stream("")).await;
     let (mut text, mut gates) = (String::new(), gates.iter());
     // One comes between two events, and one while half an event is there.
     while let Some(event) = client.event().await {
@@ -101,12 +90,10 @@ async fn pings_come_only_between_events() {
 
 #[tokio::test]
 async fn zero_seconds_mean_no_pings() {
-    let script = begun().sleep(Duration::from_millis(1200)).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new().set("keepalive_seconds=0")).await;
-    let answer = world.ask(&stream("")).await;
+    let script = begun().sleep(Duration::from_millis(1200)).stop();
+    let answer = World::answer(script, Setup::new().set("keepalive_seconds=0"), &stream("")).await;
     assert_eq!(streamed(&answer)["stop_reason"], "end_turn");
     assert!(!answer.text().contains("ping"), "{}", answer.text());
-    world.end().await;
 }
 
 #[tokio::test]
@@ -123,8 +110,8 @@ async fn fault_u12_u13_u14_broken_streams() {
         ("a bad chunk size", begun().raw("zz\r\n").fin()),
     ];
     for (what, script) in rows {
-        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
-        let answer = world.ask(&stream("")).await;
+        let world = World::start(script, Setup::new().allow_errors()).await;
+        let answer = world.request(&stream("")).await;
         broke_off(&told(&answer), "upstream_incomplete", what);
         assert!(
             !answer.text().contains("message_stop") && !answer.text().contains("content_block_stop"),
@@ -153,19 +140,13 @@ async fn fault_u16_u17_u29_errors_in_the_stream() {
             "server_is_overloaded",
         ),
         (begun().chunk("event: error\ndata: oops\n\n").end(), "api_error", "internal_error"),
-        (
-            begun().ev("{\"choices\":[{").text("x").finish("stop").done().end(),
-            "api_error",
-            "upstream_invalid_event",
-        ),
+        (begun().ev("{\"choices\":[{").text("x").stop(), "api_error", "upstream_invalid_event"),
         (begun().finish("abort").done().end(), "api_error", "upstream_aborted"),
     ];
     for (script, kind, code) in rows {
-        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
-        let folded = told(&world.ask(&stream("")).await);
+        let folded = told(&World::answer(script, Setup::new().allow_errors(), &stream("")).await);
         broke_off(&folded, code, code);
         assert_eq!(folded.error.unwrap()["error"]["type"], kind);
-        world.end().await;
     }
 }
 
@@ -177,8 +158,8 @@ async fn fault_u08_u17_cut_before_anything_meaningful_is_an_http_error() {
     let rows = [
         ("head", Script::new().head_sse().fin(), incomplete),
         ("head and a good HTTP end", Script::new().head_sse().end(), incomplete),
-        ("role", Script::new().head_sse().role().fin(), incomplete),
-        ("role and [DONE]", Script::new().head_sse().role().done().end(), incomplete),
+        ("role", Script::stream().fin(), incomplete),
+        ("role and [DONE]", Script::stream().done().end(), incomplete),
         (
             "an error event",
             Script::new().head_sse().ev(refusal).done().end(),
@@ -186,8 +167,8 @@ async fn fault_u08_u17_cut_before_anything_meaningful_is_an_http_error() {
         ),
     ];
     for (what, script, (status, kind, code)) in rows {
-        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
-        assert_eq!(fault(&world.ask(&stream("")).await).name(), (status, kind, Some(code)), "{what}");
+        let world = World::start(script, Setup::new().allow_errors()).await;
+        assert_eq!(fault(&world.request(&stream("")).await).name(), (status, kind, Some(code)), "{what}");
         world.end().await;
     }
 }
@@ -200,11 +181,10 @@ async fn error_after_a_timed_commit_is_in_the_stream() {
     let scripts =
         vec![late.clone().json("429 Too Many Requests", refusal), late.head_sse().ev(refusal).done().end()];
     let setup = Setup::new().set("commit_after_seconds=1").allow_errors();
-    let world = World::start(Engine::in_turn(scripts).await, setup).await;
+    let world = World::start(Engine::in_turn(scripts), setup).await;
     let mut clients = Vec::new();
     for n in 1..=2 {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&stream("").bytes()).await;
+        let client = world.send(&stream("")).await;
         world.engine.wait_attempts(n).await;
         clients.push(client);
     }
@@ -224,12 +204,9 @@ async fn error_after_a_timed_commit_is_in_the_stream() {
 #[tokio::test]
 async fn fault_u09_silence_in_the_stream() {
     let setup = Setup::new().allow_errors().config("[timeouts]\ninter_token = 0.4");
-    let world = World::start(Engine::script(begun().hang()).await, setup).await;
-    let folded = told(&world.ask(&stream("")).await);
+    let folded = told(&World::answer(begun().hang(), setup, &stream("")).await);
     broke_off(&folded, "upstream_timeout", "silence");
     assert_eq!(folded.error.unwrap()["error"]["type"], "timeout_error");
-    until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
-    world.end().await;
 }
 
 /// A message that is one object is whole, or an error with a status.
@@ -243,18 +220,16 @@ async fn fault_u13_whole_answer_cut_short() {
     for (what, script) in [
         ("FIN", Script::new().raw(head).fin()),
         ("RST", Script::new().raw(head).sleep(Duration::from_millis(30)).rst()),
-        ("no finish", Script::new().json("200 OK", &unfinished.to_string())),
-        ("no choices", Script::new().json("200 OK", r#"{"id":"chatcmpl-1","object":"chat.completion"}"#)),
+        ("no finish", Script::ok(unfinished)),
+        ("no choices", Script::ok(r#"{"id":"chatcmpl-1","object":"chat.completion"}"#)),
     ] {
-        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
-        let told = fault(&world.ask(&message("")).await);
+        let told = fault(&World::answer(script, Setup::new().allow_errors(), &message("")).await);
         assert_eq!((told.status, told.kind.as_str()), (500, "api_error"), "{what}: {told:?}");
         assert!(told.code.as_ref().is_some_and(|code| code.starts_with("upstream_")), "{what}: {told:?}");
-        world.end().await;
     }
 }
 
-/// A stream that has its finish reason is complete, whatever happens to the connection behind it.
+/// A stream that has its finish reason is complete, whatever happens to the connection afterwards.
 #[tokio::test]
 async fn a_finished_answer_is_complete() {
     let finished = || begun().finish("stop");
@@ -264,14 +239,12 @@ async fn a_finished_answer_is_complete() {
         ("RST", finished().sleep(Duration::from_millis(30)).rst()),
         ("usage, then FIN", finished().usage(9, 2).fin()),
     ] {
-        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
-        let message = streamed(&world.ask(&stream("")).await);
+        let message = streamed(&World::answer(script, Setup::new().allow_errors(), &stream("")).await);
         assert_eq!(
             (&message["stop_reason"], &message["content"][0]["text"]),
             (&json!("end_turn"), &json!("Hello")),
             "{what}"
         );
-        world.end().await;
     }
 }
 
@@ -280,19 +253,17 @@ async fn fault_c24_c25_a_client_that_leaves_stops_the_engine() {
     for (what, script) in [("before-head", Script::new().hang()), ("between-tokens", begun().hang())] {
         for (request, streams) in [(stream(""), true), (message(""), false)] {
             for manner in [CloseKind::Fin, CloseKind::Rst] {
-                let world = World::start(Engine::script(script.clone()).await, Setup::new()).await;
-                let mut client = Client::connect(world.proxy()).await;
-                client.send(&request.bytes()).await;
+                let world = World::start(script.clone(), Setup::new()).await;
+                let mut client = world.send(&request).await;
                 world.engine.wait_attempts(1).await;
                 if streams && what == "between-tokens" {
                     client.event_with_head("text_delta").await;
                 }
                 client.leave(manner);
-                until("the engine sees the close", PATIENCE, || world.engine.closed(0).is_some()).await;
+                until("the engine sees the close", || world.engine.closed(0).is_some()).await;
                 let line = world.samewire.finished(1).await.remove(0);
                 assert!(line.contains(r#""end":"client_closed""#), "{what} {streams} {manner:?}: {line}");
-                assert_eq!(world.engine.attempt_count(), 1);
-                world.end().await;
+                world.end_after(1).await;
             }
         }
     }
@@ -309,23 +280,16 @@ async fn fault_u11_u17_u23_a_failure_before_the_first_event_is_tried_elsewhere()
         ("reset", Script::new().rst()),
         ("overloaded", Script::new().json("503 Busy", busy)),
         ("overloaded in the stream", Script::new().head_sse().ev(busy).done().end()),
-        ("cut behind the role", Script::new().head_sse().role().fin()),
+        ("cut after the role", Script::stream().fin()),
     ];
     for (what, script) in rows {
-        let fails = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
-        let mut engines = Vec::new();
-        for _ in 0..2 {
-            let (fails, script) = (std::sync::Arc::clone(&fails), script.clone());
-            let answering =
-                move |_: &crate::sim::Attempt| match fails.swap(false, std::sync::atomic::Ordering::SeqCst) {
-                    true => script.clone(),
-                    false => hello(true),
-                };
-            engines.push(Engine::answering(answering).await);
-        }
-        let world = World::fleet(engines, Setup::new().allow_errors().config(PATIENT), &[]).await;
-        world.wait_until_up().await;
-        let answer = world.ask(&stream("")).await;
+        let fails = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let engines = Engine::several(2, move |_| match fails.swap(false, Ordering::SeqCst) {
+            true => script.clone(),
+            false => hello(true),
+        });
+        let world = World::fleet_up(engines.await, Setup::new().allow_errors().config(PATIENT), &[]).await;
+        let answer = world.request(&stream("")).await;
         assert_eq!(streamed(&answer)["content"][0]["text"], "Hello", "{what}");
         assert_eq!(answer.head.header("x-samewire-attempts"), Some("2"), "{what}");
         assert_eq!(world.attempt_counts(), [1, 1], "{what}");
@@ -339,13 +303,11 @@ async fn fault_u11_u17_u23_a_failure_before_the_first_event_is_tried_elsewhere()
 async fn fault_u01_who_refuses_the_connection_is_passed_over() {
     let (nobody, _held) = refusing();
     let lines = format!("[[upstream]]\nname = \"gone\"\nurl = \"{nobody}\"\nmodels = [\"m\"]");
-    let setup = Setup::new().allow_errors().config(PATIENT);
-    let world = World::fleet(vec![engine().await], setup, &[&lines]).await;
-    world.wait_until_up().await;
+    let world = World::fleet_up([engine()], Setup::new().allow_errors().config(PATIENT), &[&lines]).await;
     for n in 0..12 {
         match n % 2 {
-            0 => assert_eq!(streamed(&world.ask(&stream("")).await)["stop_reason"], "end_turn"),
-            _ => assert_eq!(object(&world.ask(&message("")).await)["stop_reason"], "end_turn"),
+            0 => assert_eq!(streamed(&world.request(&stream("")).await)["stop_reason"], "end_turn"),
+            _ => assert_eq!(object(&world.request(&message("")).await)["stop_reason"], "end_turn"),
         }
     }
     world.end().await;
@@ -354,10 +316,9 @@ async fn fault_u01_who_refuses_the_connection_is_passed_over() {
 /// After the first event nothing is tried again: the client has a part of another answer.
 #[tokio::test]
 async fn fault_u12_a_failure_after_the_first_event_is_not_tried_elsewhere() {
-    let engines = vec![Engine::script(begun().rst()).await, Engine::script(begun().rst()).await];
-    let world = World::fleet(engines, Setup::new().allow_errors().config(PATIENT), &[]).await;
-    world.wait_until_up().await;
-    let folded = told(&world.ask(&stream("")).await);
+    let engines = [begun().rst(), begun().rst()];
+    let world = World::fleet_up(engines, Setup::new().allow_errors().config(PATIENT), &[]).await;
+    let folded = told(&world.request(&stream("")).await);
     broke_off(&folded, "upstream_incomplete", "reset");
     assert_eq!(world.attempt_counts().iter().sum::<usize>(), 1);
     world.end().await;
@@ -366,18 +327,15 @@ async fn fault_u12_a_failure_after_the_first_event_is_not_tried_elsewhere() {
 #[tokio::test]
 async fn fault_o01_o02_a_drain_waits_for_streams_and_cuts_them_at_last() {
     let gate = Gate::default();
-    let engine = Engine::in_turn(vec![begun().wait(&gate).finish("stop").done().end(), begun().hang()]).await;
-    let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
+    let engine = Engine::in_turn(vec![begun().wait(&gate).stop(), begun().hang()]).await;
+    let setup = Setup::before(&engine);
     let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 0\ndrain = 4")).await;
     let mut clients = Vec::new();
     for _ in 0..2 {
-        let mut client = Client::connect(samewire.proxy).await;
-        client.send(&stream("").bytes()).await;
-        client.event_with_head("\"lo\"").await;
-        clients.push(client);
+        clients.push(stream("").begin_until(samewire.proxy, "\"lo\"").await);
     }
     samewire.signal("TERM");
-    until("it drains", PATIENCE, || samewire.count_logged("draining") > 0).await;
+    until("it drains", || samewire.count_logged("draining") > 0).await;
     gate.open();
     let rest = String::from_utf8(clients[0].rest().await).unwrap();
     assert!(rest.ends_with("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"), "{rest}");
@@ -390,12 +348,11 @@ async fn fault_o01_o02_a_drain_waits_for_streams_and_cuts_them_at_last() {
 /// Streams and objects of both APIs follow each other on one connection.
 #[tokio::test]
 async fn requests_of_both_apis_share_a_connection() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let mut client = Client::connect(world.proxy()).await;
     for request in [stream(""), message(""), stream(""), Request::stream("")] {
         client.send(&request.bytes()).await;
-        let answer = client.answer().await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        let answer = client.answer().await.with_status(200);
         assert_eq!(
             answer.text().contains("message_stop"),
             request.path() == "/v1/messages" && answer.ended == Ended::LastChunk

@@ -1,16 +1,14 @@
 //! The worked examples of the Messages format through the whole proxy, with the status and headers that only HTTP has.
 
 use crate::messages::{fault, post, sent};
-use crate::sim::{Answer, CloseKind, Engine, Script, Setup, World};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 /// Script of the engine's next answer; the requests of these tests are sent one after the other.
 type Next = Arc<Mutex<Script>>;
 
-/// Worked example, as it stands in its file.
+/// Worked example, as read from its file.
 struct Vector(Value);
 
 impl Vector {
@@ -50,7 +48,7 @@ impl Vector {
         Script::new().raw(head).chunk(body).end().close(CloseKind::Fin)
     }
 
-    /// Returns what the client is expected to get: the text of a stream, or the text of an object.
+    /// Returns the expected output for the client: the text of a stream, or the text of an object.
     fn expected(&self) -> String {
         match self.0["expected"].as_array() {
             Some(lines) => lines.iter().map(|line| format!("{}\n", line.as_str().unwrap())).collect(),
@@ -68,7 +66,7 @@ fn settled(text: &str, request_id: &str) -> String {
     text.replace(&format!(r#""request_id":"{request_id}""#), r#""request_id":null"#)
 }
 
-/// Checks an answer against what the vector expects.
+/// Checks an answer against the vector.
 fn check(vector: &Vector, answer: &Answer) -> Result<(), String> {
     let request_id = answer.head.header("request-id").expect("every answer has an id");
     let (got, expected) = (settled(answer.text(), request_id), settled(&vector.expected(), ""));
@@ -79,28 +77,32 @@ fn check(vector: &Vector, answer: &Answer) -> Result<(), String> {
             serde_json::from_str::<Value>(&got).unwrap() == serde_json::from_str::<Value>(&expected).unwrap()
         }
     };
-    if u64::from(answer.head.status) != status || !is_equal {
-        return Err(format!("{status} {expected}\ngot {} {got}", answer.head.status));
-    }
+    fail_if!(
+        u64::from(answer.head.status) != status || !is_equal,
+        "{status} {expected}\ngot {} {got}",
+        answer.head.status
+    );
     if status >= 400 {
         fault(answer);
     }
     for (name, value) in vector.0["expected_headers"].as_object().into_iter().flatten() {
-        if answer.head.header(name) != value.as_str() {
-            return Err(format!("{name}: {value}, got {:?}", answer.head.header(name)));
-        }
+        fail_if!(
+            answer.head.header(name) != value.as_str(),
+            "{name}: {value}, got {:?}",
+            answer.head.header(name)
+        );
     }
     Ok(())
 }
 
-/// Starts samewire in front of an engine that plays what is next.
+/// Starts samewire in front of an engine that plays the next answer.
 async fn world((engine, api, context): &(String, String, u64)) -> (World, Next) {
     let next = Next::default();
     let script = Arc::clone(&next);
     let played = Engine::answering(move |_| script.lock().unwrap().clone()).await;
     if *context > 0 {
         let list = json!({"object": "list", "data": [{"id": "openai/gpt-oss-120b", "object": "model", "created": 1, "owned_by": engine, "max_model_len": context}]});
-        played.set_models(Script::new().json("200 OK", &list.to_string()));
+        played.set_models(Script::ok(list));
     }
     let setup = Setup::new().set("engine_errors=pass").allow_errors();
     let mode = if api == "messages" { "native" } else { "chat" };
@@ -114,7 +116,7 @@ async fn world((engine, api, context): &(String, String, u64)) -> (World, Next) 
 async fn play(vector: &Vector, world: &World, next: &Next, script: Script) -> Result<(), String> {
     let n = world.engine.attempt_count();
     *next.lock().unwrap() = script;
-    check(vector, &world.ask(&post(vector.0["request"].to_string())).await)?;
+    check(vector, &world.request(&post(vector.0["request"].to_string())).await)?;
     if vector.0["engine_request"].is_null() {
         return if world.engine.attempt_count() == n {
             Ok(())
@@ -125,9 +127,11 @@ async fn play(vector: &Vector, world: &World, next: &Next, script: Script) -> Re
     let got = sent(&world.engine, n);
     // Signatures of the examples are not of this process's keys; `replay` has such histories.
     let is_readable = vector.0["engine_request_seal"].is_null();
-    if is_readable && got != vector.0["engine_request"] {
-        return Err(format!("the engine was asked {got}, not {}", vector.0["engine_request"]));
-    }
+    fail_if!(
+        is_readable && got != vector.0["engine_request"],
+        "the engine got {got}, not {}",
+        vector.0["engine_request"]
+    );
     Ok(())
 }
 
@@ -165,8 +169,7 @@ async fn fault_u25_both_shapes_give_the_same_bytes_however_they_are_cut() {
     for vector in [one, other] {
         let (world, next) = world(&vector.world()).await;
         for every in [1, 2, 7, 64, 1000] {
-            let script = vector.script(vector.text("input")).split(every);
-            let played = play(&vector, &world, &next, script).await;
+            let played = play(&vector, &world, &next, vector.script(vector.text("input")).split(every)).await;
             assert_eq!(played, Ok(()), "{} cut after {every} bytes", vector.text("name"));
         }
         world.end().await;

@@ -2,44 +2,35 @@
 
 use crate::clients::keys::{OTHER, entry};
 use crate::responses::socket::prompted;
-use crate::sim::{Answer, Engine, KEY, PATIENCE, Request, Samewire, Script, Setup, Socket, World};
+use crate::sim::prelude::*;
 use samewire::replay::load;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 fn on() -> Setup {
     Setup::new().config("[capture]\nenabled = true")
 }
 
 fn hello() -> Script {
-    Script::new().head_sse().role().text("Hel").text("lo").finish("stop").usage(9, 2).done().end()
+    Script::stream().text("Hel").text("lo").finish("stop").usage(9, 2).done().end()
 }
 
 async fn list(samewire: &Samewire, query: &str) -> Value {
-    let answer = samewire.admin(&format!("/captures{query}")).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
-    serde_json::from_slice(&answer.body).unwrap()
+    samewire.admin(&format!("/captures{query}")).await.with_status(200).json()
 }
 
 /// Waits until so many exchanges have ended, and returns them, the newest first.
 async fn captured(samewire: &Samewire, count: usize) -> Vec<Value> {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
-        let found = list(samewire, "").await["exchanges"].as_array().unwrap().clone();
-        if found.len() == count {
-            return found;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "{count} exchanges, not {found:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let found = |answer: &Answer| answer.json()["exchanges"].as_array().unwrap().clone();
+    let all =
+        Request::get("/captures").answer_until(samewire.admin, |answer| found(answer).len() == count).await;
+    found(&all.with_status(200))
 }
 
 async fn post(samewire: &Samewire, target: &str, body: &Value) -> Answer {
-    Request::post(target, body.to_string()).ask(samewire.admin).await
+    Request::post(target, body.to_string()).answer(samewire.admin).await
 }
 
 /// Downloads an exchange. Returns its files by their paths within the folder.
@@ -68,9 +59,9 @@ fn ids(exchanges: &[Value]) -> Vec<&str> {
 
 #[tokio::test]
 async fn an_exchange_is_kept_as_it_went_over_the_wire() {
-    let world = World::start(Engine::script(hello()).await, on()).await;
+    let world = World::start(hello(), on()).await;
     let request = Request::stream("").header("x-request-id", "exchange-1");
-    let answer = world.ask(&request).await;
+    let answer = world.request(&request).await;
     let exchanges = captured(&world.samewire, 1).await;
     let exchange = &exchanges[0];
     for (name, expected) in [
@@ -90,7 +81,7 @@ async fn an_exchange_is_kept_as_it_went_over_the_wire() {
     let files = files(&world.samewire, "exchange-1").await;
     let engine_request: Value = serde_json::from_str(text(&files, "request.json")).unwrap();
     assert_eq!(engine_request["path"], "/v1/chat/completions");
-    let sent: Value = serde_json::from_str(world.engine.attempts()[0].text()).unwrap();
+    let sent = world.engine.attempts()[0].json();
     assert_eq!(engine_request["body"], sent);
     let upstream = text(&files, "upstream.sse");
     assert!(upstream.contains(r#""token_ids":null"#) && upstream.ends_with("data: [DONE]\n\n"), "{upstream}");
@@ -116,8 +107,8 @@ async fn an_exchange_is_kept_as_it_went_over_the_wire() {
 /// client got.
 #[tokio::test]
 async fn a_captured_folder_is_a_scenario() {
-    let world = World::start(Engine::script(hello()).await, on()).await;
-    world.ask(&Request::stream("").header("x-request-id", "one")).await;
+    let world = World::start(hello(), on()).await;
+    world.request(&Request::stream("").header("x-request-id", "one")).await;
     captured(&world.samewire, 1).await;
     let archive = world.samewire.admin("/captures/one").await.body;
     let folder = world.samewire.config().with_file_name("captured");
@@ -139,20 +130,13 @@ async fn a_captured_folder_is_a_scenario() {
     world.end().await;
 }
 
-/// What an answer was rewritten by is in the folder, so that a later configuration does not change its explanation.
+/// The folder has the options of the answer, so that a later configuration does not change its explanation.
 #[tokio::test]
 async fn an_exchange_is_explained_by_the_options_of_its_time() {
-    let long = Script::new()
-        .head_sse()
-        .role()
-        .delta(r#"{"reasoning":"R"}"#, "null")
-        .text("A")
-        .finish("stop")
-        .done()
-        .end();
+    let long = Script::stream().delta(r#"{"reasoning":"R"}"#, "null").text("A").stop();
     let setup = on().config("[wire]\nreasoning_field = \"reasoning\"\nfingerprint_salt = \"CANARY-SALT\"");
-    let world = World::start(Engine::script(long).await, setup).await;
-    let answer = world.ask(&Request::stream("").header("x-request-id", "one")).await;
+    let world = World::start(long, setup).await;
+    let answer = world.request(&Request::stream("").header("x-request-id", "one")).await;
     captured(&world.samewire, 1).await;
     let files = files(&world.samewire, "one").await;
     let record: Value = serde_json::from_str(text(&files, "rewrite.json")).unwrap();
@@ -203,9 +187,9 @@ async fn an_exchange_is_explained_by_the_options_of_its_time() {
 /// Operators who all download at once get the exchange, and other requests of operators are answered meanwhile.
 #[tokio::test]
 async fn many_downloads_at_once_are_answered() {
-    let long = Script::new().head_sse().role().tok("t", 1_000, Duration::ZERO).in_one_write();
-    let world = World::start(Engine::script(long.finish("stop").done().end()).await, on()).await;
-    world.ask(&Request::stream("").header("x-request-id", "long")).await;
+    let long = Script::stream().tok("t", 1_000, Duration::ZERO).in_one_write();
+    let world = World::start(long.stop(), on()).await;
+    world.request(&Request::stream("").header("x-request-id", "long")).await;
     captured(&world.samewire, 1).await;
     let expected = world.samewire.admin("/captures/long").await.body;
     assert!(expected.len() > 200 << 10, "{}", expected.len());
@@ -220,20 +204,20 @@ async fn many_downloads_at_once_are_answered() {
 #[tokio::test]
 async fn it_is_switched_on_for_what_is_wanted() {
     let engine = Engine::answering(|attempt| match attempt.text().contains("break") {
-        true => Script::new().head_sse().role().text("Hel").rst(),
+        true => Script::stream().text("Hel").rst(),
         false => hello(),
     });
     let world = World::start(engine.await, Setup::new().allow_errors()).await;
-    let ask = async |id: &str, more: &str| {
-        world.ask(&Request::stream(more).header("x-request-id", id)).await;
+    let send = async |id: &str, more: &str| {
+        world.request(&Request::stream(more).header("x-request-id", id)).await;
     };
-    ask("before", "").await;
+    send("before", "").await;
     assert_eq!(list(&world.samewire, "").await["capturing"], Value::Null);
     let started =
         post(&world.samewire, "/captures/start", &json!({"time": "5m", "only_failures": true})).await;
     assert_eq!(started.head.status, 200, "{}", started.text());
-    ask("good", "").await;
-    ask("bad", r#","user":"break""#).await;
+    send("good", "").await;
+    send("bad", r#","user":"break""#).await;
     let exchanges = captured(&world.samewire, 1).await;
     assert_eq!((ids(&exchanges), &exchanges[0]["end"]), (vec!["bad"], &json!("error")));
     let state = list(&world.samewire, "").await["capturing"].clone();
@@ -255,24 +239,24 @@ async fn it_is_switched_on_for_what_is_wanted() {
         assert!(refused.text().contains(why), "{target} {body}: {}", refused.text());
     }
     post(&world.samewire, "/captures/start", &json!({"model": "other"})).await;
-    ask("of another model", "").await;
+    send("of another model", "").await;
     post(&world.samewire, "/captures/start", &json!({})).await;
-    ask("all", "").await;
+    send("all", "").await;
     assert_eq!(ids(&captured(&world.samewire, 2).await), ["all", "bad"]);
     assert_eq!(list(&world.samewire, "?failed=1").await["exchanges"].as_array().unwrap().len(), 1);
     assert_eq!(list(&world.samewire, "?model=m&limit=1").await["exchanges"][0]["id"], "all");
     post(&world.samewire, "/captures/stop", &json!({})).await;
-    ask("after", "").await;
+    send("after", "").await;
     for (method, target, why) in [
         ("DELETE", "/captures?model=m", "leave out the query"),
         ("GET", "/captures?end=completed", "end: must be one of complete"),
         ("GET", "/captures?failed=yes", "failed: must be 1 or 0"),
     ] {
-        let refused = Request::new(method, target).ask(world.samewire.admin).await;
+        let refused = Request::new(method, target).answer(world.samewire.admin).await;
         assert_eq!(refused.head.status, 400, "{target}");
         assert!(refused.text().contains(why), "{target}: {}", refused.text());
     }
-    let forget = async |target: &str| Request::new("DELETE", target).ask(world.samewire.admin).await;
+    let forget = async |target: &str| Request::new("DELETE", target).answer(world.samewire.admin).await;
     let unknown = forget("/captures/nobody").await;
     assert_eq!((unknown.head.status, unknown.text()), (404, "there is no captured exchange of this id\n"));
     // As for a download, the ending tells ids from routes.
@@ -286,15 +270,15 @@ async fn it_is_switched_on_for_what_is_wanted() {
 #[tokio::test]
 async fn a_key_may_have_single_requests_captured() {
     let keys = entry(KEY, "name = \"may\"\ncapture = true") + &entry(OTHER, "name = \"may-not\"");
-    let world = World::start(Engine::script(hello()).await, Setup::new().config(&keys)).await;
-    let ask = async |id: &str, key: &str, header: &str| {
+    let world = World::start(hello(), Setup::new().config(&keys)).await;
+    let send = async |id: &str, key: &str, header: &str| {
         let request = Request::stream("").without("authorization").header("x-request-id", id);
         let request = request.header("authorization", &format!("Bearer {key}"));
-        world.ask(&request.header("x-samewire-capture", header)).await;
+        world.request(&request.header("x-samewire-capture", header)).await;
     };
-    ask("a", KEY, "0").await;
-    ask("b", OTHER, "1").await;
-    ask("c", KEY, "1").await;
+    send("a", KEY, "0").await;
+    send("b", OTHER, "1").await;
+    send("c", KEY, "1").await;
     let exchanges = captured(&world.samewire, 1).await;
     assert_eq!((ids(&exchanges), &exchanges[0]["key"]), (vec!["c"], &json!("may")));
     for (name, content) in files(&world.samewire, "c").await {
@@ -315,10 +299,8 @@ async fn a_key_may_have_single_requests_captured() {
 async fn an_attempt_that_is_not_made_is_not_captured() {
     let refusal =
         r#"{"object":"error","message":"max_tokens is too large","type":"BadRequestError","code":400}"#;
-    let engine = Engine::script(Script::new().json("400 Bad Request", refusal)).await;
-    let world = World::start(engine, on()).await;
-    let answer = world.ask(&Request::plain("").header("x-request-id", "refused")).await;
-    assert_eq!(answer.head.status, 400, "{}", answer.text());
+    let world = World::start(Script::new().json("400 Bad Request", refusal), on()).await;
+    world.request(&Request::plain("").header("x-request-id", "refused")).await.with_status(400);
     let exchanges = captured(&world.samewire, 1).await;
     assert_eq!(exchanges[0]["attempts"], 1);
     let files = files(&world.samewire, "refused").await;
@@ -327,21 +309,21 @@ async fn an_attempt_that_is_not_made_is_not_captured() {
     world.end().await;
 }
 
-/// A conversation that is too long is asked again without its oldest messages: each request is an attempt of its own.
+/// A conversation that is too long is sent again without its oldest messages: each request is a separate attempt.
 #[tokio::test]
 async fn each_shortened_request_is_an_attempt() {
     let refusal = r#"{"error":{"message":"This model's maximum context length is 5 tokens.","type":"BadRequestError","code":400}}"#;
     let whole = r#"{"id":"c-2","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"fits"},"finish_reason":"stop"}]}"#;
     let engine = Engine::answering(move |attempt| match attempt.text().contains("oldest") {
         true => Script::new().json("400 Bad Request", refusal),
-        false => Script::new().json("200 OK", whole),
+        false => Script::ok(whole),
     });
     let world = World::start(engine.await, on().allow_errors()).await;
     let message = |role: &str, text: &str| json!({"role": role, "content": text});
     let input = [message("user", "oldest"), message("assistant", "a"), message("user", "last")];
     let request = json!({"model": "m", "input": input, "truncation": "auto", "store": false});
     let request = Request::post("/v1/responses", request.to_string()).header("x-request-id", "shortened");
-    let answer = world.ask(&request).await;
+    let answer = world.request(&request).await;
     assert!(answer.text().contains("fits"), "{}", answer.text());
     assert_eq!(captured(&world.samewire, 1).await[0]["attempts"], 2);
     let files = files(&world.samewire, "shortened").await;
@@ -358,8 +340,7 @@ async fn each_shortened_request_is_an_attempt() {
 /// A body that streams to the engine is captured on both sides.
 #[tokio::test]
 async fn uploads_are_kept_as_they_stream() {
-    let engine = Engine::script(Script::new().json("200 OK", r#"{"text":"hi"}"#)).await;
-    let world = World::start(engine, on()).await;
+    let world = World::start(Script::ok(r#"{"text":"hi"}"#), on()).await;
     let sound = "x".repeat(600_000);
     let form = format!(
         "--b\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nm\r\n--b\r\n\
@@ -369,8 +350,7 @@ async fn uploads_are_kept_as_they_stream() {
         .without("content-type")
         .header("content-type", "multipart/form-data; boundary=b")
         .header("x-request-id", "upload");
-    let answer = world.ask(&request).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    world.request(&request).await.with_status(200);
     captured(&world.samewire, 1).await;
     let files = files(&world.samewire, "upload").await;
     for name in ["request.json", "client/request.json"] {
@@ -383,11 +363,10 @@ async fn uploads_are_kept_as_they_stream() {
 /// The messages of a response over a WebSocket are kept, one a line.
 #[tokio::test]
 async fn responses_over_a_socket_are_kept_on_both_sides() {
-    let world = World::start(Engine::script(hello()).await, on()).await;
+    let world = World::start(hello(), on()).await;
     let mut socket = Socket::open(world.proxy()).await;
-    socket.send(&prompted("m", "")).await;
-    let events = socket.response().await;
-    // The upgrade is an exchange of its own.
+    let events = socket.exchange(&prompted("m", "")).await;
+    // The upgrade is a separate exchange.
     let exchanges = captured(&world.samewire, 2).await;
     let exchange = exchanges.iter().find(|exchange| exchange["attempts"] == 1).unwrap();
     let files = files(&world.samewire, exchange["id"].as_str().unwrap()).await;
@@ -397,10 +376,10 @@ async fn responses_over_a_socket_are_kept_on_both_sides() {
     let request: Value = serde_json::from_str(text(&files, "client/request.json")).unwrap();
     assert_eq!(request["body"]["type"], "response.create");
     assert!(text(&files, "upstream.sse").ends_with("data: [DONE]\n\n"));
-    // Each message stands beside the engine's frame that made it, with what was changed.
+    // Each message is beside the engine's frame that made it, with the changes.
     let frames =
         world.samewire.admin(&format!("/captures/{}/frames", exchange["id"].as_str().unwrap())).await;
-    let frames: Value = serde_json::from_slice(&frames.body).unwrap();
+    let frames = frames.json();
     assert_eq!((&frames["is_explained"], &frames["why_not"]), (&json!(true), &Value::Null), "{frames}");
     let rows = frames["rows"].as_array().unwrap();
     let row = rows
@@ -421,16 +400,15 @@ async fn responses_over_a_socket_are_kept_on_both_sides() {
 async fn the_ring_is_bounded() {
     let setup = Setup::new()
         .config("[capture]\nenabled = true\nexchanges = 3\nbytes = \"64KiB\"\nexchange_bytes = \"32KiB\"");
-    let long = Script::new().head_sse().role().text(&"x".repeat(100_000)).finish("stop").done().end();
+    let long = Script::stream().text(&"x".repeat(100_000)).stop();
     let engine = Engine::answering(move |attempt| match attempt.text().contains("long") {
         true => long.clone(),
         false => hello(),
     });
     let world = World::start(engine.await, setup).await;
     for id in ["a", "b", "c", "d", "e"] {
-        let answer = world.ask(&Request::stream("").header("x-request-id", id)).await;
-        assert_eq!(answer.head.status, 200);
-        crate::sim::until("its line", PATIENCE, || {
+        world.request(&Request::stream("").header("x-request-id", id)).await.with_status(200);
+        until("its line", || {
             world
                 .samewire
                 .request_lines()
@@ -441,18 +419,11 @@ async fn the_ring_is_bounded() {
     }
     let kept = captured(&world.samewire, 3).await;
     assert_eq!(ids(&kept), ["e", "d", "c"]);
-    let whole = world.ask(&Request::stream(r#","user":"long""#).header("x-request-id", "long")).await;
+    let whole = world.request(&Request::stream(r#","user":"long""#).header("x-request-id", "long")).await;
     assert!(whole.body.len() > 100_000, "the client gets all of it");
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while world.samewire.admin("/captures/long").await.head.status != 200 {
-        assert!(tokio::time::Instant::now() < deadline, "the long one is kept");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    world.samewire.admin_becomes("/captures/long", 200).await;
     let state = list(&world.samewire, "").await;
-    assert_eq!(
-        (&state["exchanges"][0]["id"], &state["exchanges"][0]["is_cut"]),
-        (&json!("long"), &json!(true))
-    );
+    assert_members(&state["exchanges"][0], &json!({"id": "long", "is_cut": true}));
     assert!(state["used_bytes"].as_u64().unwrap() <= 64 << 10, "{}", state["used_bytes"]);
     assert!(text(&files(&world.samewire, "long").await, "about.md").contains("bytes are missing"));
     world.end().await;
@@ -460,7 +431,7 @@ async fn the_ring_is_bounded() {
 
 #[tokio::test]
 async fn mistakes_are_named() {
-    let world = World::start(Engine::script(hello()).await, Setup::new()).await;
+    let world = World::start(hello(), Setup::new()).await;
     for (body, why) in [
         (json!({"only_failure": true}), "only_failure"),
         (json!({"time": "5 parsecs"}), "time"),
@@ -471,8 +442,7 @@ async fn mistakes_are_named() {
         assert_eq!(answer.head.status, 400, "{body}");
         assert!(answer.text().contains(why), "{body}: {}", answer.text());
     }
-    let answer = world.samewire.admin("/captures?modle=m").await;
-    assert_eq!(answer.head.status, 400);
+    let answer = world.samewire.admin("/captures?modle=m").await.with_status(400);
     assert!(answer.text().contains("modle") && answer.text().contains("model"), "{}", answer.text());
     assert_eq!(world.samewire.admin("/captures/none").await.head.status, 404);
     assert_eq!(world.samewire.admin("/captures/start").await.head.status, 405, "no effect by GET");
@@ -482,13 +452,12 @@ async fn mistakes_are_named() {
 /// Clients choose names and ids: none forges a line of `about.md`, and each is reached.
 #[tokio::test]
 async fn names_of_clients_forge_nothing() {
-    let setup = Setup::new().config("[capture]\nenabled = true");
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
+    let world = World::configured("[capture]\nenabled = true").await;
     let model = r"m\n- outcome: forged\u001b[31m\u202e";
     let body = format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"x"}}]}}"#);
     for id in ["start", "stop", "one.tar", "one"] {
         let request = Request::post("/v1/chat/completions", body.clone()).header("x-request-id", id);
-        assert_eq!(world.ask(&request).await.head.status, 200);
+        assert_eq!(world.request(&request).await.head.status, 200);
     }
     captured(&world.samewire, 4).await;
     for id in ["start", "stop", "one.tar", "one"] {
@@ -506,14 +475,12 @@ async fn names_of_clients_forge_nothing() {
 #[tokio::test]
 async fn an_exchange_of_too_many_frames_is_not_shown() {
     let setup = Setup::new().config("[capture]\nenabled = true");
-    let flood =
-        Script::new().head_sse().chunk(": c\n\n".repeat(110_000)).text("a").finish("stop").done().end();
-    let world = World::start(Engine::script(flood).await, setup).await;
-    let request = Request::stream("").header("x-request-id", "flood");
-    assert_eq!(world.ask(&request).await.head.status, 200);
+    let flood = Script::new().head_sse().chunk(": c\n\n".repeat(110_000)).text("a").stop();
+    let world = World::start(flood, setup).await;
+    assert_eq!(world.request(&Request::stream("").header("x-request-id", "flood")).await.head.status, 200);
     captured(&world.samewire, 1).await;
     let answer = world.samewire.admin("/captures/flood/frames").await;
-    let frames: Value = serde_json::from_slice(&answer.body).unwrap();
+    let frames = answer.json();
     assert_eq!(frames["rows"], json!([]));
     let why = frames["why_not"].as_str().unwrap();
     assert!(why.contains("more than 200000 lines") && answer.body.len() < 10_000, "{why}");

@@ -1,12 +1,11 @@
 //! The system clock is changed while the process runs (fault O13). The process sees the clock of libfaketime, which
 //! is preloaded: Debian's `libfaketime`, which `tests/run.sh` installs.
 
+use crate::responses::background::ended;
 use crate::responses::over_chat::{object, prompt};
 use crate::responses::stored::Folder;
-use crate::sim::{Client, Engine, Gate, Request, Script, Setup, World};
-use serde_json::Value;
+use crate::sim::prelude::*;
 use std::path::PathBuf;
-use std::time::Duration;
 
 const DAY: i64 = 24 * 60 * 60;
 
@@ -45,21 +44,11 @@ impl Clock {
 }
 
 fn long(gate: &Gate) -> Script {
-    Script::new().head_sse().role().text("a.0 ").wait(gate).text("a.1 ").finish("stop").done().end()
+    Script::stream().text("a.0 ").wait(gate).text("a.1 ").stop()
 }
 
 async fn status(world: &World, id: &str) -> Value {
-    object(&world.ask(&Request::get(&format!("/v1/responses/{id}"))).await)["status"].clone()
-}
-
-async fn ended(world: &World, id: &str) -> Value {
-    loop {
-        let status = status(world, id).await;
-        if !["queued", "in_progress"].contains(&status.as_str().unwrap()) {
-            return status;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    object(&world.get(&format!("/v1/responses/{id}")).await)["status"].clone()
 }
 
 /// Makes the clock jump forward and back. Stored, running and streamed responses must be unaffected.
@@ -71,31 +60,32 @@ async fn jumps(setup: Setup, folder: &Folder, library: &std::path::Path) {
     let timers = "[timeouts]\nfirst_token = 20\ninter_token = 20\ntotal_stream = 60\nbackground_heartbeat = 0.2\n\
                   [store]\nttl = 600";
     let world = World::start(engine.await, clock.setup(setup, library).config(timers)).await;
-    let made = object(&world.ask(&prompt("m", "")).await);
+    let made = object(&world.request(&prompt("m", "")).await);
     let stored = made["id"].as_str().unwrap();
-    let mut stream = Client::connect(world.proxy()).await;
-    stream.send(&Request::stream("").bytes()).await;
-    stream.head().await;
-    stream.event_with("a.0").await;
-    let begun = object(&world.ask(&prompt("m", r#","background":true"#)).await);
+    let mut stream = world.begin_until(&Request::stream(""), "a.0").await;
+    let begun = object(&world.request(&prompt("m", r#","background":true"#)).await);
     let background = begun["id"].as_str().unwrap();
     world.engine.wait_attempts(3).await;
     for jump in [DAY, -DAY, 0, 1] {
         clock.set(jump);
         // Checks by the time of a new response that the clock has really changed.
-        let answer = object(&world.ask(&prompt("m", r#","background":true"#)).await);
+        let answer = object(&world.request(&prompt("m", r#","background":true"#)).await);
         let told = answer["created_at"].as_i64().unwrap() - begun["created_at"].as_i64().unwrap();
         assert!((jump - 5..=jump + 40).contains(&told), "{told} instead of {jump}");
         // Several heartbeats, with each of which lost responses are looked for.
         tokio::time::sleep(Duration::from_millis(if jump == DAY { 1_500 } else { 500 })).await;
         assert_eq!(status(&world, stored).await, "completed", "{jump}");
         assert_eq!(status(&world, background).await, "in_progress", "{jump}");
-        assert_eq!(ended(&world, answer["id"].as_str().unwrap()).await, "completed", "{jump}");
+        assert_eq!(
+            ended(world.proxy(), answer["id"].as_str().unwrap()).await["status"],
+            "completed",
+            "{jump}"
+        );
     }
     gate.open();
     let rest = String::from_utf8(stream.rest().await).unwrap();
     assert!(rest.contains("a.1") && rest.ends_with("data: [DONE]\n\n"), "{rest}");
-    assert_eq!(ended(&world, background).await, "completed");
+    assert_eq!(ended(world.proxy(), background).await["status"], "completed");
     world.end().await;
 }
 

@@ -1,18 +1,16 @@
 //! Invalid configurations and environments, tested through the process: its messages and its exit codes.
 
-use crate::sim::{Engine, PATIENCE, Request, Samewire, Script, Setup, World, within, write_secret};
+use crate::sim::prelude::*;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
 use toml::{Table, Value};
 
-/// Stands wherever a value stands. It could be a secret in the wrong place, so messages must never repeat it.
+/// Takes the place of every value. It could be a secret in the wrong place, so messages must never repeat it.
 const CANARY: &str = "sk-CANARY-55b0";
 
 /// Temporary folder of one test, deleted when dropped.
@@ -196,7 +194,7 @@ fn fault_o07_each_key_with_a_wrong_value() {
                 assert_eq!(serve(&text, &[]), ended, "{text}");
             }
         }
-        assert!(refused >= 2, "{name} takes what is none");
+        assert!(refused >= 2, "{name} accepts a wrong value");
         wrong += refused;
     }
     assert!(wrong > 300, "{wrong} wrong files");
@@ -578,14 +576,13 @@ async fn fault_o28_proxies_of_the_environment_are_not_used() {
         setup = setup.environment(name, &recording.url());
     }
     setup = setup.environment("NO_PROXY", "").environment("no_proxy", "");
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
-    assert_eq!(world.ask(&Request::get("/v1/models")).await.head.status, 200);
-    let begun = Instant::now();
-    while world.engine.probes().len() < 3 || cfg!(feature = "otlp") && collector.attempt_count() == 0 {
-        assert!(begun.elapsed() < PATIENCE, "{} probes", world.engine.probes().len());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let world = World::plain(setup).await;
+    assert_eq!(world.stream("").await.head.status, 200);
+    assert_eq!(world.get("/v1/models").await.head.status, 200);
+    until("three probes and spans", || {
+        world.engine.probes().len() >= 3 && !(cfg!(feature = "otlp") && collector.attempt_count() == 0)
+    })
+    .await;
     assert_eq!(
         (recording.attempt_count(), recording.probes().len(), recording.open_connections()),
         (0, 0, 0)
@@ -614,9 +611,9 @@ async fn fault_o28_nothing_is_written_and_nobody_need_be_known() {
     as_nobody(&mut command);
     let mut samewire = Samewire::spawn_as(command);
     samewire.wait_until_it_listens().await;
-    assert_eq!(within("an answer", Request::stream("").ask(samewire.proxy)).await.head.status, 200);
-    let stored = Request::post("/v1/responses", r#"{"model":"m","input":"a"}"#).ask(samewire.proxy).await;
-    assert_eq!(stored.head.status, 200, "{}", stored.text());
+    assert_eq!(within("an answer", Request::stream("").answer(samewire.proxy)).await.head.status, 200);
+    let response = Request::post("/v1/responses", r#"{"model":"m","input":"a"}"#);
+    response.answer(samewire.proxy).await.with_status(200);
     assert!(samewire.metrics().await.contains("process_open_fds"), "it may look at itself");
     samewire.signal("TERM");
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0), "{:#?}", samewire.logs());

@@ -2,18 +2,16 @@
 //! on the same file (fault O16). Everything that clients have read stays true.
 
 use crate::operations::replicas::{TOLD, at, follow, sound};
+use crate::responses::background::is_over;
 use crate::responses::races::{asked_for, numbered_request, random, timed_engine};
 use crate::responses::stored::Folder;
-use crate::sim::{Client, Ended, Engine, PATIENCE, Request, Samewire, until};
+use crate::sim::prelude::*;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
-use samewire::store::{Caps, Key, NewResponse, State, Store, StoreLocation};
-use serde_json::Value;
+use samewire::store::{Key, NewResponse, State, Store, StoreCaps, StoreLocation};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 const KILLS: usize = 100;
 
@@ -39,12 +37,8 @@ fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
-fn is_over(object: &Value) -> bool {
-    !["queued", "in_progress"].contains(&object["status"].as_str().unwrap())
-}
-
 /// Sends a request and returns the body, or `None` if the process dies before the body is complete.
-async fn ask(client: &mut Client, request: &Request) -> Option<String> {
+async fn send(client: &mut Client, request: &Request) -> Option<String> {
     if !client.try_send(&request.bytes()).await {
         return None;
     }
@@ -54,7 +48,7 @@ async fn ask(client: &mut Client, request: &Request) -> Option<String> {
 }
 
 impl Observations {
-    /// Compares an object with what was read before. Returns true if the response has ended.
+    /// Compares an object with the earlier ones. Returns true if the response has ended.
     fn observe(&self, id: &str, text: &str) -> bool {
         let mut told = self.told.borrow_mut();
         let told = told.get_mut(id).unwrap();
@@ -77,7 +71,7 @@ impl Observations {
             let number = self.asked.replace(self.asked.get() + 1);
             let takes = Duration::from_millis(random.random_range(0..200));
             let takes = random.random_ratio(2, 3).then_some(takes);
-            let Some(text) = ask(&mut client, &numbered_request(number, takes)).await else { return };
+            let Some(text) = send(&mut client, &numbered_request(number, takes)).await else { return };
             let id = parsed(&text)["id"].as_str().unwrap().to_owned();
             let known = self.told.borrow_mut().insert(id.clone(), Observed { number, ..Observed::default() });
             assert!(known.is_none(), "{id} is made twice");
@@ -114,7 +108,7 @@ impl Observations {
         ids.shuffle(&mut random);
         let open = self.open();
         for id in open.iter().chain(ids.iter().take(20)) {
-            let Some(text) = ask(&mut client, &at(id, "")).await else { return };
+            let Some(text) = send(&mut client, &at(id, "")).await else { return };
             self.observe(id, &text);
         }
     }
@@ -146,13 +140,13 @@ impl Observations {
     }
 }
 
-/// Checks a response after its end: its events, its object, and a resumed stream agree with what was read before.
+/// Checks a response after its end: its events, its object, and a resumed stream agree with earlier reads.
 async fn check_final(proxy: SocketAddr, id: &str, told: &Observed, random: &mut StdRng) {
     let object = parsed(told.end.as_ref().unwrap());
     let last = match object["status"].as_str().unwrap() {
         "completed" => "response.completed",
         "failed" => "response.failed",
-        other => panic!("{other}: nobody asked for that"),
+        other => panic!("{other}: no request was for that"),
     };
     if last == "response.failed" {
         assert_eq!(object["error"]["code"], "server_error");
@@ -161,10 +155,10 @@ async fn check_final(proxy: SocketAddr, id: &str, told: &Observed, random: &mut 
     let events = follow(proxy, at(id, "?stream=true")).await;
     sound(&events, 0, last);
     assert_eq!(events.last().unwrap()["response"], object);
-    assert_eq!(events[..told.events.len()], told.events, "what was read stays");
+    assert_eq!(events[..told.events.len()], told.events, "events once read stay");
     let deltas: String = events.iter().filter_map(|event| event["delta"].as_str()).collect();
     let text = object["output"][0]["content"][0]["text"].as_str().unwrap_or_default();
-    assert_eq!(text, deltas, "what was told is in the object");
+    assert_eq!(text, deltas, "the deltas are in the object");
     let after = random.random_range(0..events.len());
     let rest = follow(proxy, at(id, &format!("?stream=true&starting_after={after}"))).await;
     assert_eq!(rest, events[after + 1..]);
@@ -179,7 +173,7 @@ async fn closed(proxy: SocketAddr, promises: &Observations, folder: &Folder) {
     loop {
         let mut open = promises.open();
         for id in &open {
-            promises.observe(id, &ask(&mut client, &at(id, "")).await.expect("it lives"));
+            promises.observe(id, &send(&mut client, &at(id, "")).await.expect("it lives"));
         }
         open = promises.open();
         if open.is_empty() && count("SELECT COUNT(*) FROM samewire_records WHERE state < 2") == 0 {
@@ -196,7 +190,7 @@ async fn closed(proxy: SocketAddr, promises: &Observations, folder: &Folder) {
 }
 
 /// Checks that the engine received each request at most once, whatever died, and that no generation is left over.
-fn asked_once(engine: &Engine, promises: &Observations) {
+fn sent_once(engine: &Engine, promises: &Observations) {
     assert_eq!(engine.active_generations(), 0);
     let attempts = engine.attempt_count();
     let mut asked = vec![0; promises.asked.get()];
@@ -229,7 +223,7 @@ async fn fault_o16_what_was_said_survives_a_hundred_kills() {
     }
     let last = Samewire::start(&setup).await;
     closed(last.proxy, &promises, &folder).await;
-    asked_once(&engine, &promises);
+    sent_once(&engine, &promises);
     let told = promises.told.take();
     let mut lost = 0;
     for (id, told) in &told {
@@ -247,7 +241,7 @@ async fn fault_o16_hundreds_are_closed_soon() {
     const MANY: usize = 300;
     let folder = Folder::new();
     let place = StoreLocation::Sqlite(folder.file());
-    let store = Store::open(&place, Caps::DISK).await.unwrap().unwrap();
+    let store = Store::open(&place, StoreCaps::DISK).await.unwrap().unwrap();
     for number in 0..MANY {
         let id = format!("resp_{number:032x}");
         let new = NewResponse {
@@ -271,5 +265,5 @@ async fn fault_o16_hundreds_are_closed_soon() {
     let table = rusqlite::Connection::open(folder.file()).unwrap();
     let open = "SELECT COUNT(*) FROM samewire_records WHERE state < 2";
     let none = || table.query_row(open, (), |row| row.get::<_, i64>(0)).unwrap() == 0;
-    until("all are closed", PATIENCE, none).await;
+    until("all are closed", none).await;
 }

@@ -1,10 +1,8 @@
 //! `samewire drain`, and the requests that it waits for (faults 9, O01, O03, O04).
 
 use crate::canonical::Canonical;
-use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Samewire, Script, Setup, until, within};
-use std::net::SocketAddr;
+use crate::sim::prelude::*;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 const SETTLE: &str = "[timeouts]\nsettle = 1";
 
@@ -27,15 +25,11 @@ pub(super) async fn finished(mut command: Command) -> Output {
 
 /// Starts an engine whose stream lasts until the gate opens, and a samewire that relays it.
 async fn streaming(gate: &Gate, lines: &str) -> (Engine, Samewire, Client) {
-    let script =
-        Script::new().head_sse().role().text("a.0 ").wait(gate).text("a.1 ").finish("stop").done().end();
+    let script = Script::stream().text("a.0 ").wait(gate).text("a.1 ").stop();
     let engine = Engine::in_turn(vec![script, Script::answer("b", 1)]).await;
     let setup = Setup::new().args(&["--engine", "vllm"]).upstream(&engine.url()).config(lines);
     let samewire = Samewire::start(&setup).await;
-    let mut client = Client::connect(samewire.proxy).await;
-    client.send(&Request::stream("").bytes()).await;
-    client.head().await;
-    client.event_with("a.0").await;
+    let client = Request::stream("").begin_until(samewire.proxy, "a.0").await;
     (engine, samewire, client)
 }
 
@@ -45,18 +39,18 @@ async fn a_drain_waits_for_what_runs_and_ends_nothing() {
     let (_engine, mut samewire, mut client) = streaming(&gate, "[timeouts]\nsettle = 5").await;
     // An engine's preStop hook waits, too; it can only send a GET.
     let admin = samewire.admin;
-    let engines = tokio::spawn(async move { Request::get("/drain/wait").ask(admin).await });
+    let engines = tokio::spawn(async move { Request::get("/drain/wait").answer(admin).await });
     let ours = tokio::spawn(finished(drain(admin, &["--wait", "60s"])));
-    until("it drains", PATIENCE, || samewire.logs().iter().any(|line| line.contains("draining"))).await;
+    until("it drains", || samewire.logs().iter().any(|line| line.contains("draining"))).await;
     assert_eq!(samewire.admin("/readyz").await.head.status, 503);
     assert_eq!(samewire.admin("/livez").await.head.status, 200);
     // New requests are still served, with `connection: close`.
-    let answer = Request::stream("").ask(samewire.proxy).await;
+    let answer = Request::stream("").answer(samewire.proxy).await;
     assert_eq!(answer.text(), Canonical::answer("b", 1).text());
     assert_eq!(answer.head.header("connection"), Some("close"));
     // Later, new connections are refused.
     let refused = || std::net::TcpStream::connect(samewire.proxy).is_err();
-    until("the listener is closed", PATIENCE, refused).await;
+    until("the listener is closed", refused).await;
     assert!(!ours.is_finished() && !engines.is_finished(), "a stream is running");
     gate.open();
     let rest = String::from_utf8(client.rest().await).expect("UTF-8");
@@ -67,8 +61,7 @@ async fn a_drain_waits_for_what_runs_and_ends_nothing() {
     assert_eq!((engines.head.status, engines.text()), (200, "drained\n"));
     assert!(samewire.running(), "it takes a SIGTERM");
     let start = Instant::now();
-    samewire.signal("TERM");
-    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+    samewire.stop().await;
     assert!(start.elapsed() < Duration::from_secs(4), "it has settled already");
 }
 
@@ -80,9 +73,9 @@ async fn fault_o01_a_connection_that_was_just_accepted_is_answered() {
     let samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 0.2")).await;
     let mut client = Client::connect(samewire.proxy).await;
     let admin = samewire.admin;
-    let drained = tokio::spawn(async move { Request::get("/drain/wait").ask(admin).await });
+    let drained = tokio::spawn(async move { Request::get("/drain/wait").answer(admin).await });
     let refused = || std::net::TcpStream::connect(samewire.proxy).is_err();
-    until("the listener is closed", PATIENCE, refused).await;
+    until("the listener is closed", refused).await;
     client.send(&Request::plain("").bytes()).await;
     let answer = client.answer().await;
     assert_eq!((answer.head.status, answer.fault().code.as_deref()), (503, Some("draining")));
@@ -96,16 +89,15 @@ async fn fault_o04_the_engine_is_stopped_first() {
     let (_engine, mut samewire, mut client) = streaming(&gate, "[timeouts]\nsettle = 0.2").await;
     let admin = samewire.admin;
     // The end of a pod: the engine's preStop hook, after that the engine's SIGTERM, and samewire's at last.
-    let engines = tokio::spawn(async move { Request::get("/drain/wait").ask(admin).await });
-    tokio::time::timeout(Duration::from_millis(500), until("never", PATIENCE, || engines.is_finished()))
+    let engines = tokio::spawn(async move { Request::get("/drain/wait").answer(admin).await });
+    tokio::time::timeout(Duration::from_millis(500), until("never", || engines.is_finished()))
         .await
         .unwrap_err();
     gate.open();
     let rest = String::from_utf8(client.rest().await).expect("UTF-8");
     assert!(rest.ends_with("data: [DONE]\n\n"), "{rest}");
     assert_eq!(within("the engine may go", engines).await.expect("no panic").head.status, 200);
-    samewire.signal("TERM");
-    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+    samewire.stop().await;
 }
 
 #[tokio::test]
@@ -113,8 +105,8 @@ async fn who_waits_is_told_before_the_process_ends() {
     let gate = Gate::default();
     let (_engine, mut samewire, mut client) = streaming(&gate, "[timeouts]\nsettle = 0").await;
     let admin = samewire.admin;
-    let waits = tokio::spawn(async move { Request::get("/drain/wait").ask(admin).await });
-    until("it drains", PATIENCE, || samewire.logs().iter().any(|line| line.contains("draining"))).await;
+    let waits = tokio::spawn(async move { Request::get("/drain/wait").answer(admin).await });
+    until("it drains", || samewire.logs().iter().any(|line| line.contains("draining"))).await;
     samewire.signal("TERM");
     gate.open();
     client.rest().await;
@@ -134,8 +126,7 @@ async fn what_is_not_drained_in_time_is_told() {
     assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0), "it is not waited for");
     // Cut streams leave nothing behind.
     drop(client);
-    samewire.signal("TERM");
-    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+    samewire.stop().await;
     let output = finished(drain(samewire.admin, &[])).await;
     assert_eq!(output.status.code(), Some(3));
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -148,16 +139,14 @@ async fn fault_o03_a_second_sigterm_changes_nothing_and_what_is_idle_holds_nothi
     let gate = Gate::default();
     let (_engine, mut samewire, mut client) = streaming(&gate, "[timeouts]\nsettle = 0.5").await;
     // A used idle connection, an incomplete head, and a scrape whose response is not read.
-    let mut idle = Client::connect(samewire.proxy).await;
-    idle.send(&Request::stream("").bytes()).await;
+    let mut idle = Request::stream("").send(samewire.proxy).await;
     idle.answer().await;
-    let mut half = Client::connect(samewire.proxy).await;
-    half.send(b"POST /v1/chat/completions HTTP/1.1\r\nho").await;
-    let mut scrape = Client::connect(samewire.admin).await;
-    scrape.send(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\nGET /met").await;
+    let half = Client::sending(samewire.proxy, b"POST /v1/chat/completions HTTP/1.1\r\nho").await;
+    let scrape =
+        Client::sending(samewire.admin, b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\nGET /met").await;
     samewire.signal("TERM");
     samewire.signal("TERM");
-    until("it drains", PATIENCE, || samewire.logs().iter().any(|line| line.contains("draining"))).await;
+    until("it drains", || samewire.logs().iter().any(|line| line.contains("draining"))).await;
     samewire.signal("TERM");
     samewire.signal("HUP");
     gate.open();
@@ -197,11 +186,11 @@ async fn a_drain_that_settles_is_taken_back() {
     // The cancellation follows at once, before the drain has had any effect.
     let target = |target| Request::new("POST", target).header("content-length", "0");
     for _ in 0..50 {
-        target("/drain").ask(samewire.admin).await;
-        assert_eq!(target("/drain/undo").ask(samewire.admin).await.head.status, 200);
+        target("/drain").answer(samewire.admin).await;
+        assert_eq!(target("/drain/undo").answer(samewire.admin).await.head.status, 200);
         assert!(is_ready(&samewire).await);
     }
-    let answer = Request::stream("").ask(samewire.proxy).await;
+    let answer = Request::stream("").answer(samewire.proxy).await;
     assert_eq!((answer.text(), answer.head.header("connection")), (Canonical::answer("b", 1).text(), None));
     gate.open();
     let rest = String::from_utf8(client.rest().await).expect("UTF-8");
@@ -220,7 +209,7 @@ async fn a_drain_is_taken_back_after_the_listener_has_closed() {
     let refused = || std::net::TcpStream::connect(proxy).is_err();
     for _ in 0..2 {
         let waits = tokio::spawn(finished(drain(samewire.admin, &[])));
-        until("the listener is closed", PATIENCE, refused).await;
+        until("the listener is closed", refused).await;
         // Another program listens at the address meanwhile.
         let other = std::net::TcpListener::bind(proxy).expect("the address is free");
         let (_, why, code) = undo(&samewire).await;
@@ -230,7 +219,7 @@ async fn a_drain_is_taken_back_after_the_listener_has_closed() {
         drop(other);
         assert_eq!(undo(&samewire).await, taken_back());
         assert!(is_ready(&samewire).await);
-        let waited = within("who waits is told", waits).await.expect("no panic");
+        let waited = within("the waiting client is told", waits).await.expect("no panic");
         let told = String::from_utf8_lossy(&waited.stderr).into_owned();
         assert_eq!((waited.status.code(), told.as_str()), (Some(1), "the drain was taken back\n"));
         let mut again = Client::connect(proxy).await;
@@ -242,8 +231,7 @@ async fn a_drain_is_taken_back_after_the_listener_has_closed() {
     gate.open();
     let rest = String::from_utf8(client.rest().await).expect("UTF-8");
     assert!(rest.contains("a.1") && rest.ends_with("data: [DONE]\n\n"), "{rest}");
-    samewire.signal("TERM");
-    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+    samewire.stop().await;
 }
 
 #[tokio::test]
@@ -255,11 +243,11 @@ async fn a_drain_is_taken_back_after_the_last_stream_was_cut_but_no_sigterm_is()
     let rest = String::from_utf8(client.rest().await).expect("UTF-8");
     assert!(rest.contains(r#""code":"draining""#), "{rest}");
     assert_eq!(undo(&samewire).await, taken_back());
-    let answer = Request::stream("").ask(samewire.proxy).await;
+    let answer = Request::stream("").answer(samewire.proxy).await;
     assert_eq!(answer.text(), Canonical::answer("b", 1).text());
     samewire.reconfigure("[timeouts]\nsettle = 600").await;
     samewire.signal("TERM");
-    until("it drains", PATIENCE, || samewire.count_logged("\"draining\"") >= 2).await;
+    until("it drains", || samewire.count_logged("\"draining\"") >= 2).await;
     let (_, why, code) = undo(&samewire).await;
     let expected = "the process is ending, as a signal has asked it to; that cannot be taken back\n";
     assert_eq!((why.as_str(), code), (expected, Some(1)));

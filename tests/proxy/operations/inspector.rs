@@ -1,23 +1,18 @@
 //! Routes of the admin listener that the inspector's page reads: requests, the state of the process, captured
 //! exchanges.
 
-use super::operators::wait_for;
 use crate::clients::keys::entry;
 use crate::responses::over_chat::prompt;
-use crate::sim::{
-    Answer, Client, CloseKind, Engine, Gate, KEY, PATIENCE, Request, Samewire, Script, Setup, World, within,
-};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 fn on() -> Setup {
     Setup::new().config("[capture]\nenabled = true\nexchanges = 1000")
 }
 
 fn hello() -> Script {
-    Script::new().head_sse().role().text("Hel").text("lo").finish("stop").usage(9, 2).done().end()
+    Script::stream().text("Hel").text("lo").finish("stop").usage(9, 2).done().end()
 }
 
 async fn told(samewire: &Samewire, target: &str) -> Value {
@@ -28,17 +23,13 @@ async fn told(samewire: &Samewire, target: &str) -> Value {
         "{target}"
     );
     assert_eq!(answer.head.header("content-type"), Some("application/json"));
-    serde_json::from_slice(&answer.body).unwrap()
+    answer.json()
 }
 
 /// Waits until an exchange has been captured, and returns its frames.
 async fn frames(samewire: &Samewire, id: &str) -> Value {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
     let target = format!("/captures/{id}/frames");
-    while samewire.admin(&target).await.head.status == 404 {
-        assert!(tokio::time::Instant::now() < deadline, "{id} is captured");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    samewire.admin_becomes(&target, 200).await;
     told(samewire, &target).await
 }
 
@@ -51,38 +42,27 @@ fn texts(frames: &Value) -> (String, String) {
     (engine.collect(), client.collect())
 }
 
-async fn ask(world: &World, id: &str, request: Request) -> Answer {
-    world.ask(&request.header("x-request-id", id)).await
+async fn send(world: &World, id: &str, request: Request) -> Answer {
+    world.request(&request.header("x-request-id", id)).await
 }
 
-/// Waits until the list of requests has what is wanted.
+/// Waits until the list of requests has the expected content.
 async fn requests(samewire: &Samewire, is_there: impl Fn(&Value) -> bool) -> Value {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
-        let list = told(samewire, "/requests").await;
-        if is_there(&list) {
-            return list;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "{list}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    Request::get("/requests").answer_until(samewire.admin, |answer| is_there(&answer.json())).await.json()
 }
 
 #[tokio::test]
 async fn frames_stand_beside_what_they_became() {
-    let world = World::start(Engine::script(hello()).await, on()).await;
-    let answer = ask(&world, "one", Request::stream("")).await;
+    let world = World::start(hello(), on()).await;
+    let answer = send(&world, "one", Request::stream("")).await;
     let frames = frames(&world.samewire, "one").await;
-    assert_eq!(
-        (&frames["id"], &frames["is_explained"], &frames["why_not"]),
-        (&json!("one"), &json!(true), &Value::Null)
-    );
+    assert_members(&frames, &json!({"id": "one", "is_explained": true, "why_not": null}));
     assert_eq!((&frames["summary"]["status"], &frames["is_cut"]), (&json!(200), &json!(false)));
     let (engine, client) = texts(&frames);
     assert_eq!(client, answer.text());
     assert!(engine.contains("token_ids") && engine.ends_with("data: [DONE]\n\n"), "{engine}");
     let asked: Value = serde_json::from_str(frames["request"]["engine"].as_str().unwrap()).unwrap();
-    assert_eq!(asked, serde_json::from_str::<Value>(world.engine.attempts()[0].text()).unwrap());
+    assert_eq!(asked, world.engine.attempts()[0].json());
     assert!(frames["request"]["client"].as_str().unwrap().contains("\"stream\":true"));
     assert_eq!(frames["attempts"][0]["engine"], "vllm");
     assert_eq!(
@@ -109,12 +89,12 @@ async fn frames_stand_beside_what_they_became() {
 async fn frames_of_every_kind_of_exchange_are_complete() {
     let whole = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","reasoning":null},"finish_reason":"stop"}]}"#;
     let engine = Engine::answering(move |attempt| match attempt.text() {
-        text if text.contains("break") => Script::new().head_sse().role().text("Hel").rst(),
+        text if text.contains("break") => Script::stream().text("Hel").rst(),
         text if text.contains("refuse") => {
             Script::new().json("400 Bad Request", r#"{"error":{"message":"no","code":400}}"#)
         }
         text if text.contains("\"stream\":true") => hello(),
-        _ => Script::new().json("200 OK", whole),
+        _ => Script::ok(whole),
     });
     let world = World::start(engine.await, on().allow_errors()).await;
     let message = r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}],"stream":true}"#;
@@ -129,7 +109,7 @@ async fn frames_of_every_kind_of_exchange_are_complete() {
         ("models", Request::get("/v1/models"), false),
         ("invalid", Request::chat("{"), false),
     ] {
-        let answer = ask(&world, id, request).await;
+        let answer = send(&world, id, request).await;
         let frames = frames(&world.samewire, id).await;
         assert_eq!(texts(&frames).1, answer.text(), "{id}");
         assert_eq!(
@@ -148,11 +128,11 @@ async fn frames_of_every_kind_of_exchange_are_complete() {
 /// A client may send one id with several requests, and ids that paths cannot name.
 #[tokio::test]
 async fn exchanges_with_one_id_are_told_apart_by_their_numbers() {
-    let world = World::start(Engine::script(hello()).await, on()).await;
+    let world = World::start(hello(), on()).await;
     for prompt in ["one", "two"] {
         let body =
             format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{prompt}"}}],"stream":true}}"#);
-        assert_eq!(ask(&world, "same", Request::post("/v1/chat/completions", body)).await.head.status, 200);
+        assert_eq!(send(&world, "same", Request::post("/v1/chat/completions", body)).await.head.status, 200);
     }
     let listed =
         requests(&world.samewire, |all| all["ended"].as_array().is_some_and(|ended| ended.len() == 2));
@@ -161,7 +141,7 @@ async fn exchanges_with_one_id_are_told_apart_by_their_numbers() {
     for (number, prompt) in numbers.iter().zip(["two", "one"]) {
         let query = format!("number={number}");
         let target = format!("/captures/same/frames?{query}");
-        wait_for(&world.samewire, &target, 200).await;
+        world.samewire.admin_becomes(&target, 200).await;
         let found = told(&world.samewire, &target).await;
         assert_eq!(found["summary"]["number"], *number);
         assert!(found["request"]["client"].as_str().unwrap().contains(prompt), "{found}");
@@ -175,7 +155,7 @@ async fn exchanges_with_one_id_are_told_apart_by_their_numbers() {
         }
     }
     for id in [".", ".."] {
-        let given = ask(&world, id, Request::stream("")).await;
+        let given = send(&world, id, Request::stream("")).await;
         assert!(given.head.header("x-request-id").unwrap().starts_with("req_"), "{id}");
     }
     world.end().await;
@@ -209,7 +189,7 @@ async fn frames_of_every_recording_are_complete() {
             serde_json::from_slice(&std::fs::read(folder.join("request.json")).unwrap()).unwrap();
         let path = request["path"].as_str().unwrap();
         let id = format!("recording-{number}");
-        let answer = ask(&world, &id, Request::post(path, request["body"].to_string())).await;
+        let answer = send(&world, &id, Request::post(path, request["body"].to_string())).await;
         let frames = frames(&world.samewire, &id).await;
         assert_eq!(texts(&frames).1, answer.text(), "{}", folder.display());
         explained += usize::from(frames["is_explained"] == true);
@@ -223,15 +203,11 @@ async fn frames_of_every_recording_are_complete() {
 async fn a_long_exchange_is_prepared_aside() {
     let setup =
         Setup::new().config("[capture]\nenabled = true\nbytes = \"64MiB\"\nexchange_bytes = \"32MiB\"");
-    let long = Script::new().head_sse().role().tok("t", 5_000, Duration::ZERO).in_one_write();
-    let world = World::start(Engine::script(long.finish("stop").done().end()).await, setup).await;
-    let answer = ask(&world, "long", Request::stream("")).await;
-    let captured = async {
-        while !world.samewire.admin("/captures").await.text().contains("\"long\"") {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    within("it is captured", captured).await;
+    let long = Script::stream().tok("t", 5_000, Duration::ZERO).in_one_write();
+    let world = World::start(long.stop(), setup).await;
+    let answer = send(&world, "long", Request::stream("")).await;
+    let captures = Request::get("/captures");
+    captures.answer_until(world.samewire.admin, |answer| answer.text().contains("\"long\"")).await;
     let is_explained = Cell::new(false);
     let explained = async {
         let frames = told(&world.samewire, "/captures/long/frames").await;
@@ -247,7 +223,7 @@ async fn a_long_exchange_is_prepared_aside() {
         answered
     };
     let (frames, answered) = tokio::join!(explained, meanwhile);
-    // One may have been answered before the explanation began, and one behind it.
+    // One may have been answered before the explanation began, and one after it.
     assert!(answered > 2, "{answered}");
     assert_eq!(texts(&frames).1, answer.text());
     assert!(frames["rows"].as_array().unwrap().len() > 5_000);
@@ -257,18 +233,8 @@ async fn a_long_exchange_is_prepared_aside() {
 #[tokio::test]
 async fn requests_are_listed_while_they_run_and_after() {
     let gate = Gate::default();
-    let script = Script::new()
-        .head_sse()
-        .role()
-        .text("Hel")
-        .wait(&gate)
-        .text("lo")
-        .finish("stop")
-        .usage(9, 7)
-        .done()
-        .end();
-    let setup = Setup::new().config(&entry(KEY, "name = \"mine\""));
-    let world = World::start(Engine::script(script).await, setup).await;
+    let script = Script::stream().text("Hel").wait(&gate).text("lo").finish("stop").usage(9, 7).done().end();
+    let world = World::start(script, Setup::new().config(&entry(KEY, "name = \"mine\""))).await;
     let mut client = Client::connect(world.proxy()).await;
     client
         .send(
@@ -277,8 +243,7 @@ async fn requests_are_listed_while_they_run_and_after() {
                 .bytes(),
         )
         .await;
-    client.head().await;
-    client.event_with("Hel").await;
+    client.event_with_head("Hel").await;
     let list = requests(&world.samewire, |list| list["running"][0]["state"] == "streaming").await;
     let running = &list["running"][0];
     for (name, expected) in [
@@ -305,10 +270,7 @@ async fn requests_are_listed_while_they_run_and_after() {
     client.rest().await;
     let list = requests(&world.samewire, |list| list["ended"][0]["id"] == "one").await;
     let ended = &list["ended"][0];
-    assert_eq!(
-        (&ended["state"], &ended["end"], &ended["status"]),
-        (&json!("ended"), &json!("complete"), &json!(200))
-    );
+    assert_members(ended, &json!({"state": "ended", "end": "complete", "status": 200}));
     assert_eq!((&ended["tokens"], &ended["side"]), (&json!(7), &Value::Null));
     assert!(ended["total_ms"].as_f64().unwrap() >= ended["first_token_ms"].as_f64().unwrap());
     assert_eq!(list["running"].as_array().unwrap().len(), 0);
@@ -317,27 +279,20 @@ async fn requests_are_listed_while_they_run_and_after() {
 
 #[tokio::test]
 async fn a_request_that_is_given_up_does_not_stay() {
-    let engine = Engine::script(Script::new().head_sse().role().text("Hel").hang()).await;
-    let world = World::start(engine, Setup::new().allow_errors()).await;
+    let world = World::start(Script::stream().text("Hel").hang(), Setup::new().allow_errors()).await;
     for manner in [CloseKind::Fin, CloseKind::Rst] {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&Request::stream("").bytes()).await;
-        client.head().await;
-        client.event_with("Hel").await;
+        let client = world.begin_until(&Request::stream(""), "Hel").await;
         requests(&world.samewire, |list| list["running"].as_array().unwrap().len() == 1).await;
         client.leave(manner);
         let list = requests(&world.samewire, |list| list["running"].as_array().unwrap().is_empty()).await;
-        assert_eq!(
-            (&list["ended"][0]["end"], &list["ended"][0]["side"]),
-            (&json!("client_closed"), &json!("client"))
-        );
+        assert_members(&list["ended"][0], &json!({"end": "client_closed", "side": "client"}));
     }
     world.end().await;
 }
 
 #[tokio::test]
 async fn the_ended_requests_are_bounded() {
-    let world = World::start(Engine::script(hello()).await, Setup::new().allow_errors()).await;
+    let world = World::start(hello(), Setup::new().allow_errors()).await;
     let mut client = Client::connect(world.proxy()).await;
     for number in 0..205 {
         let request = Request::get("/v1/responses/none").header("x-request-id", &format!("request-{number}"));
@@ -347,42 +302,30 @@ async fn the_ended_requests_are_bounded() {
     let list = requests(&world.samewire, |list| list["ended"][0]["id"] == "request-204").await;
     let ended = list["ended"].as_array().unwrap();
     assert_eq!((ended.len(), &ended[199]["id"]), (200, &json!("request-5")));
-    assert_eq!(
-        (&ended[0]["side"], &ended[0]["status"], &ended[0]["upstream"]),
-        (&json!("client"), &json!(404), &Value::Null)
-    );
+    assert_members(&ended[0], &json!({"side": "client", "status": 404, "upstream": null}));
     world.end().await;
 }
 
 #[tokio::test]
 async fn the_status_tells_what_is_there() {
-    let world = World::start(Engine::script(hello()).await, Setup::new()).await;
-    ask(&world, "one", Request::stream("")).await;
+    let world = World::start(hello(), Setup::new()).await;
+    send(&world, "one", Request::stream("")).await;
     world.samewire.finished(1).await;
     let status = told(&world.samewire, "/status").await;
-    assert_eq!(
-        (&status["ready"], &status["why"], &status["requests_running"]),
-        (&json!(true), &Value::Null, &json!(0))
-    );
+    assert_members(&status, &json!({"ready": true, "why": null, "requests_running": 0}));
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert!(status["now"].as_f64().unwrap() > 1.7e9 && status["uptime_seconds"].as_f64().unwrap() > 0.0);
     assert!(status["base_url"].as_str().unwrap().ends_with("/v1"), "{status}");
     let capture = &status["capture"];
-    assert_eq!(
-        (&capture["is_on"], &capture["criteria"], &capture["held"]),
-        (&json!(false), &Value::Null, &json!(0))
-    );
+    assert_members(capture, &json!({"is_on": false, "criteria": null, "held": 0}));
     assert_eq!((&capture["max_exchanges"], &capture["max_bytes"]), (&json!(200), &json!(64 << 20)));
     let upstream = &status["upstreams"][0];
-    assert_eq!(
-        (&upstream["engine"], &upstream["circuit"], &upstream["in_flight"]),
-        (&json!("vllm"), &json!("closed"), &json!(0))
-    );
+    assert_members(upstream, &json!({"engine": "vllm", "circuit": "closed", "in_flight": 0}));
     let drift = status["drift"].as_array().unwrap();
     let used = drift.iter().find(|used| used["engine"] == "vllm").expect("a rule was used");
     assert!(used["count"].as_u64().unwrap() > 0 && used["what"].as_str().unwrap().len() > 5, "{used}");
     let start = json!({"time": "5m", "model": "m"}).to_string();
-    Request::post("/captures/start", start).ask(world.samewire.admin).await;
+    Request::post("/captures/start", start).answer(world.samewire.admin).await;
     let capture = told(&world.samewire, "/status").await["capture"].clone();
     assert_eq!(
         (&capture["is_on"], &capture["criteria"]),
@@ -394,9 +337,9 @@ async fn the_status_tells_what_is_there() {
 
 #[tokio::test]
 async fn the_history_has_a_point_for_each_step() {
-    let world = World::start(Engine::script(hello()).await, Setup::new().config("root_path = \"\"")).await;
+    let world = World::start(hello(), Setup::new().config("root_path = \"\"")).await;
     assert_eq!(told(&world.samewire, "/history").await["step_seconds"], 5);
-    ask(&world, "one", Request::stream("")).await;
+    send(&world, "one", Request::stream("")).await;
     let deadline = tokio::time::Instant::now() + PATIENCE;
     let point = loop {
         let history = told(&world.samewire, "/history").await;
@@ -422,7 +365,7 @@ async fn the_history_has_a_point_for_each_step() {
 
 #[tokio::test]
 async fn the_page_and_its_files_are_served() {
-    let world = World::start(Engine::script(hello()).await, Setup::new()).await;
+    let world = World::start(hello(), Setup::new()).await;
     let folder = world.samewire.admin("/ui").await;
     assert_eq!((folder.head.status, folder.head.header("location")), (308, Some("/ui/")));
     let page = world.samewire.admin("/ui/").await;
@@ -450,7 +393,7 @@ async fn the_page_and_its_files_are_served() {
         let tag = file.head.header("etag").unwrap().to_owned();
         let again = Request::get(&format!("/ui/{name}"))
             .header("if-none-match", &tag)
-            .ask(world.samewire.admin)
+            .answer(world.samewire.admin)
             .await;
         assert_eq!((again.head.status, again.body.len()), (304, 0), "{name}");
         assert_eq!(again.head.header("etag"), Some(tag.as_str()));
@@ -460,10 +403,10 @@ async fn the_page_and_its_files_are_served() {
     }
     for target in ["/ui/", "/ui/main.js", "/requests", "/status", "/history"] {
         let foreign =
-            Request::get(target).header("origin", "https://example.com").ask(world.samewire.admin).await;
+            Request::get(target).header("origin", "https://example.com").answer(world.samewire.admin).await;
         assert_eq!(foreign.head.status, 403, "{target}");
     }
-    let start = Request::get("/").header("accept", "text/html").ask(world.samewire.admin).await;
+    let start = Request::get("/").header("accept", "text/html").answer(world.samewire.admin).await;
     assert!(start.text().contains("href=\"/ui/\""), "{}", start.text());
     let url = format!("http://{}/ui/", world.samewire.admin);
     world.samewire.logged(&format!("the inspector is at {url}"), 1).await;

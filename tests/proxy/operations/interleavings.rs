@@ -6,14 +6,10 @@
 //! longer.
 
 use crate::responses::races::random;
-use crate::sim::{
-    Answer, Attempt, Client, CloseKind, Ended, Engine, PATIENCE, Request, Script, Setup, World, until,
-};
+use crate::sim::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 const TOKENS: usize = 12;
@@ -56,15 +52,15 @@ fn script(attempt: &Attempt, engine: usize, counts: &Counts) -> Script {
         asked.len() - 1
     };
     let said = format!("{name}-{n}-");
-    let good = || Script::new().head_sse().role().tok(&said, TOKENS, Duration::from_millis(1));
-    let cut = || Script::new().head_sse().role().tok(&said, at, Duration::from_millis(1));
+    let good = || Script::stream().tok(&said, TOKENS, Duration::from_millis(1));
+    let cut = || Script::stream().tok(&said, at, Duration::from_millis(1));
     if n >= times {
-        return good().finish("stop").done().end();
+        return good().stop();
     }
     let refused =
         |status: &str| Script::new().json(status, r#"{"error":{"message":"no","type":"t","code":null}}"#);
     match fault {
-        "none" => good().finish("stop").done().end(),
+        "none" => good().stop(),
         "rst" => Script::new().rst(),
         "fin" => Script::new().fin(),
         "cut" => cut().rst(),
@@ -76,14 +72,12 @@ fn script(attempt: &Attempt, engine: usize, counts: &Counts) -> Script {
         "500" => refused("500 Internal Server Error"),
         "400" => refused("400 Bad Request"),
         "hang" => cut().hang(),
-        "hold" => Script::new().head_sse().role().tok(&said, 100, Duration::from_millis(100)),
+        "hold" => Script::stream().tok(&said, 100, Duration::from_millis(100)),
         _ => Script::new()
             .sleep(Duration::from_millis(60))
             .head_sse()
             .tok(&said, TOKENS, Duration::ZERO)
-            .finish("stop")
-            .done()
-            .end(),
+            .stop(),
     }
 }
 
@@ -93,9 +87,8 @@ async fn fleet(counts: &Counts) -> World {
         let counts = Arc::clone(counts);
         engines.push(Engine::answering(move |attempt| script(attempt, place, &counts)).await);
     }
-    let world = World::fleet(engines, setup(), &[]).await;
-    world.wait_until_up().await;
-    world
+
+    World::fleet_up(engines, setup(), &[]).await
 }
 
 /// Returns the number of descriptors of the process.
@@ -105,17 +98,16 @@ pub fn descriptors(world: &World) -> usize {
 
 /// Checks that everything is as it was: no work, no connection and no permit is left over.
 pub async fn is_as_before(world: &World, before: usize) {
-    until("no generation", PATIENCE, || world.engines().all(|engine| engine.active_generations() == 0)).await;
+    until("no generation", || world.engines().all(|engine| engine.active_generations() == 0)).await;
     world.samewire.metrics().await;
-    until("the descriptors are back", PATIENCE, || descriptors(world) <= before).await;
+    until("the descriptors are back", || descriptors(world) <= before).await;
 }
 
 /// Checks that no permit was lost: exactly as many concurrent requests are served as allowed.
 async fn all_permits_are_there(world: &World) {
     let mut clients = Vec::new();
     for n in 0..=PERMITS {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&Request::stream(&format!(r#","user":"permit{n}.hold.1.9""#)).bytes()).await;
+        let mut client = world.send(&Request::stream(&format!(r#","user":"permit{n}.hold.1.9""#))).await;
         let head = client.head().await;
         assert_eq!(head.status, if n < PERMITS { 200 } else { 503 }, "{n} at once");
         clients.push(client);
@@ -149,7 +141,7 @@ impl RandomClient {
 
     /// Sends the request, and leaves or checks the answer. Returns true if another engine made up for a fault, and
     /// `None` if the fault was not one to retry.
-    async fn go(self, proxy: std::net::SocketAddr, counts: Counts) -> Option<bool> {
+    async fn go(self, proxy: SocketAddr, counts: Counts) -> Option<bool> {
         let mut client = Client::connect(proxy).await;
         let mut bytes = self.request.bytes();
         if let Some(part) = self.part {
@@ -176,12 +168,12 @@ impl RandomClient {
         assert!(engines.len() <= if ["rst", "fin"].contains(&fault) { 2 } else { MAX_ENGINES }, "{}", what());
         if answer.head.status != 200 {
             let code = answer.fault().code;
-            // All engines may have asked to be spared.
+            // All engines may have requested a pause.
             let pushed = asked.is_empty() && code.as_deref() == Some("rate_limit_exceeded");
             assert!(pushed || !["none", "slow"].contains(&fault), "{}", what());
             // These faults are not retried.
             let last = ["400", "garbage", "end"].contains(&fault);
-            // If another engine was asked, it succeeded, unless the fault occurs there as well.
+            // If another engine got the request, it succeeded, unless the fault occurs there as well.
             assert!(self.always || last || engines.len() < 2, "{}", what());
             return (!self.always && !last && !pushed).then_some(false);
         }
@@ -214,7 +206,7 @@ async fn random_faults_leave_the_process_as_it_was() {
     let (counts, mut random) = (Counts::default(), random());
     let world = fleet(&counts).await;
     // Lets descriptors settle that every process opens once.
-    world.ask(&Request::stream(r#","user":"first.none.0.1""#)).await;
+    world.stream(r#","user":"first.none.0.1""#).await;
     tokio::time::sleep(Duration::from_millis(700)).await;
     let before = descriptors(&world);
     let (start, length, mut n) = (Instant::now(), seconds(10), 0);
@@ -235,8 +227,8 @@ async fn random_faults_leave_the_process_as_it_was() {
     }
     let [not, good] = made_good;
     println!("{n} requests; {good} made good by another engine, {not} not, for want of one");
-    assert!(good > 5, "others are asked");
-    // Engines that refused as overloaded are spared for a second.
+    assert!(good > 5, "others get requests");
+    // Engines that refused as overloaded get no requests for a second.
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     all_permits_are_there(&world).await;
     is_as_before(&world, before).await;
@@ -250,7 +242,7 @@ async fn leaving_at_any_moment_leaves_nothing() {
     const STEPS: u64 = 80;
     let counts = Counts::default();
     let world = fleet(&counts).await;
-    world.ask(&Request::stream(r#","user":"first.none.0.1""#)).await;
+    world.stream(r#","user":"first.none.0.1""#).await;
     tokio::time::sleep(Duration::from_millis(700)).await;
     let before = descriptors(&world);
     let mut random = StdRng::seed_from_u64(7);

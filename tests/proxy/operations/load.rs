@@ -1,8 +1,7 @@
 //! Many streams at once, and many one after another.
 
 use crate::canonical::Canonical;
-use crate::sim::{Answer, Client, Ended, Engine, Gate, PATIENCE, Request, Script, Setup, World};
-use std::time::{Duration, Instant};
+use crate::sim::prelude::*;
 use tokio::task::JoinSet;
 
 const STREAMS: usize = 500;
@@ -17,9 +16,7 @@ fn name_of(text: &str) -> &str {
 #[tokio::test]
 async fn five_hundred_streams_are_complete_and_not_mixed() {
     let engine = Engine::answering(|attempt| {
-        let stream =
-            Script::new().head_sse().role().tok(name_of(attempt.text()), TOKENS, Duration::from_millis(20));
-        stream.finish("stop").done().end()
+        Script::stream().tok(name_of(attempt.text()), TOKENS, Duration::from_millis(20)).stop()
     });
     let world = World::start(engine.await, Setup::new()).await;
     let proxy = world.proxy();
@@ -27,7 +24,7 @@ async fn five_hundred_streams_are_complete_and_not_mixed() {
     for n in 0..STREAMS {
         streams.spawn(async move {
             let name = format!("stream-{n}-{}", n * 7919);
-            let answer = Request::stream(&format!(r#","user":"{name}""#)).ask(proxy).await;
+            let answer = Request::stream(&format!(r#","user":"{name}""#)).answer(proxy).await;
             (name, answer)
         });
     }
@@ -40,8 +37,7 @@ async fn five_hundred_streams_are_complete_and_not_mixed() {
         assert_eq!(answer.text(), Canonical::answer(&name, TOKENS).text());
     }
     println!("{STREAMS} streams of {TOKENS} tokens in {:?}", start.elapsed());
-    assert_eq!(world.engine.attempt_count(), STREAMS);
-    world.end().await;
+    world.end_after(STREAMS).await;
 }
 
 /// More connections at once than a thread accepts: the rest waits, and none is dropped.
@@ -50,8 +46,7 @@ async fn a_rush_of_connections_loses_none() {
     const CONNECTIONS: usize = 3_500;
     // Many requests in a row on each connection, so that serving takes longer than accepting.
     const REQUESTS: usize = if cfg!(debug_assertions) { 5 } else { 20 };
-    let world =
-        World::start(Engine::script(Script::new()).await, Setup::new().args(&["--threads", "1"])).await;
+    let world = World::start(Script::new(), Setup::new().args(&["--threads", "1"])).await;
     let mut clients = Vec::new();
     // The kernel keeps accepting while the process is suspended: on resuming, all connections arrive at once.
     world.samewire.signal("STOP");
@@ -75,19 +70,16 @@ async fn a_rush_of_connections_loses_none() {
 #[tokio::test]
 async fn fault_c25_churn_leaves_nothing_behind() {
     let engine = Engine::answering(|attempt| {
-        let stream =
-            Script::new().head_sse().role().tok(name_of(attempt.text()), 20, Duration::from_millis(1));
-        stream.finish("stop").done().end()
+        Script::stream().tok(name_of(attempt.text()), 20, Duration::from_millis(1)).stop()
     });
     let world = World::start(engine.await, Setup::new()).await;
     let proxy = world.proxy();
     let mut clients = JoinSet::new();
     for n in 0..300_u64 {
         clients.spawn(async move {
-            let mut client = Client::connect(proxy).await;
-            client.send(&Request::stream(&format!(r#","user":"churn-{n}""#)).bytes()).await;
+            let client = Request::stream(&format!(r#","user":"churn-{n}""#)).send(proxy).await;
             tokio::time::sleep(Duration::from_micros(n * 7919 % 30_000)).await;
-            let manner = if n % 2 == 0 { crate::sim::CloseKind::Fin } else { crate::sim::CloseKind::Rst };
+            let manner = if n % 2 == 0 { CloseKind::Fin } else { CloseKind::Rst };
             client.leave(manner);
         });
     }
@@ -100,14 +92,13 @@ async fn fault_c25_churn_leaves_nothing_behind() {
 #[tokio::test]
 async fn fault_u45b_small_writes_are_not_held_back() {
     const ROUNDS: usize = 200;
-    let world = World::start(Engine::script(Script::answer("a", 2)).await, Setup::new()).await;
+    let world = World::start(Script::answer("a", 2), Setup::new()).await;
     let mut client = Client::connect(world.proxy()).await;
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
         let start = Instant::now();
         client.send(&Request::stream("").bytes()).await;
-        client.head().await;
-        client.event_with("a.0").await;
+        client.event_with_head("a.0").await;
         times.push(start.elapsed());
         client.rest().await;
     }
@@ -143,9 +134,9 @@ async fn what_running_responses_have_said_is_in_memory_once() {
         .ev(&crate::responses::over_chat::chunk("chatcmpl-1", "{}", "\"stop\""))
         .done()
         .end();
-    // Each stream stands still until the last one has been read.
+    // Each stream pauses until the last one has been read.
     let setup = Setup::new().config("[timeouts]\ninter_token = 600\nclient_write_stall = 600");
-    let world = World::start(Engine::script(script).await, setup).await;
+    let world = World::start(script, setup).await;
     let read = async |client: &mut Client| {
         for _ in 0..PIECES {
             client.event_with("output_text.delta").await;
@@ -156,8 +147,7 @@ async fn what_running_responses_have_said_is_in_memory_once() {
     let mut clients = Vec::new();
     let mut before = 0;
     for n in 0..=READERS {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&ask).await;
+        let mut client = Client::sending(world.proxy(), &ask).await;
         client.head().await;
         read(&mut client).await;
         clients.push(client);

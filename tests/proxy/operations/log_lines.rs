@@ -1,18 +1,16 @@
 //! The log as operators read it: its first line, the members of a request's line, its levels and its two formats.
 
 use crate::clients::keys::{entry, with};
-use crate::sim::{Engine, PATIENCE, Request, Samewire, Script, Setup, World, until};
-use serde_json::Value;
+use crate::sim::prelude::*;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_samewire");
 
 /// Returns the log line of the request with this id.
 async fn line(samewire: &Samewire, request_id: &str) -> Value {
     let find = || samewire.request_lines().into_iter().find(|line| line.contains(request_id));
-    until("the request's line", PATIENCE, || find().is_some()).await;
+    until("the request's line", || find().is_some()).await;
     serde_json::from_str(&find().unwrap()).unwrap()
 }
 
@@ -32,8 +30,7 @@ fn named(request: Request, id: &str) -> Request {
 #[tokio::test]
 async fn the_first_line_says_where_clients_point_to() {
     for (config, path) in [("", "/v1"), ("root_path = \"/llm\"", "/llm/v1")] {
-        let engine = Engine::script(Script::answer("a", 1)).await;
-        let world = World::start(engine, Setup::new().config(config)).await;
+        let world = World::configured(config).await;
         let first: Value = serde_json::from_str(&world.samewire.logs()[0]).unwrap();
         let url = format!("http://{}{path}", world.proxy());
         assert_eq!(first["base_url"], url.as_str());
@@ -44,11 +41,10 @@ async fn the_first_line_says_where_clients_point_to() {
 
 #[tokio::test]
 async fn the_line_of_a_request_says_what_was_asked_and_what_became_of_it() {
-    let engine = Engine::script(Script::answer("a", 2)).await;
-    let world = World::start_as(engine, "vllm", Setup::new()).await;
-    world.ask(&named(Request::stream(""), "good-1")).await;
+    let world = World::start_as(Script::answer("a", 2), "vllm", Setup::new()).await;
+    world.request(&named(Request::stream(""), "good-1")).await;
     let line = line(&world.samewire, "good-1").await;
-    let expected = serde_json::json!({
+    let expected = json!({
         "level": "INFO", "method": "POST", "path": "/v1/chat/completions", "model": "m", "status": 200, "end": "complete",
         "attempts": 1, "upstreams": null, "error": null, "param": null, "engine_status": null, "engine_error": null,
         "peer": null
@@ -65,20 +61,16 @@ async fn the_line_of_a_request_says_what_was_asked_and_what_became_of_it() {
 
 #[tokio::test]
 async fn refusals_of_samewires_own_say_why() {
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let world = World::plain(Setup::new()).await;
     let bad = Request::chat(r#"{"model":"m","messages":[{"role":"user","content":"CANARY"}],"n":0}"#);
-    world.ask(&named(bad, "bad-1")).await;
+    world.request(&named(bad, "bad-1")).await;
     let of_value = line(&world.samewire, "bad-1").await;
-    assert_eq!(
-        (&of_value["status"], &of_value["param"]),
-        (&Value::from(400), &Value::from("n")),
-        "{of_value}"
-    );
+    assert_members(&of_value, &json!({"status": 400, "param": "n"}));
     assert!(of_value["error"].as_str().unwrap().contains("'n'"), "{of_value}");
     // Unknown paths and models are logged as received, as far as a line has room, and are in no metric.
     let long = format!("/v1/{}%1b%0a", "x".repeat(400));
     for (path, id) in [("/v1/chat/complete", "path-1"), (long.as_str(), "path-2")] {
-        world.ask(&named(Request::post(path, "{}"), id)).await;
+        world.request(&named(Request::post(path, "{}"), id)).await;
         let of_path = line(&world.samewire, id).await;
         let told = of_path["path"].as_str().unwrap();
         assert!(path.starts_with(told.trim_end_matches('…')) && told.chars().count() <= 257, "{of_path}");
@@ -95,14 +87,13 @@ async fn unknown_models_are_told_as_they_were_written() {
     let mut engines = Vec::new();
     for _ in 0..2 {
         let engine = Engine::script(Script::answer("a", 1)).await;
-        engine.set_models(Script::new().json("200 OK", models));
+        engine.set_models(Script::ok(models));
         engines.push(engine);
     }
-    let world = World::fleet(engines, Setup::new(), &[]).await;
-    world.wait_until_up().await;
+    let world = World::fleet_up(engines, Setup::new(), &[]).await;
     let model = "no\\u001b[31m-such-\\n";
     let body = format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"CANARY"}}]}}"#);
-    world.ask(&named(Request::chat(body), "model-1")).await;
+    world.request(&named(Request::chat(body), "model-1")).await;
     let of_model = line(&world.samewire, "model-1").await;
     let text = world.samewire.request_lines().pop().unwrap();
     assert_eq!(of_model["model"], "no\u{1b}[31m-such-\n");
@@ -121,16 +112,12 @@ async fn refused_keys_are_warned_of_with_the_address_they_came_from() {
             Setup::new().config(&format!("{log}{}", entry("good", "name = \"laptop\""))),
         )
         .await;
-        world.ask(&named(with(&Request::stream(""), "wrong"), "wrong-1")).await;
+        world.request(&named(with(&Request::stream(""), "wrong"), "wrong-1")).await;
         let refused = line(&world.samewire, "wrong-1").await;
-        assert_eq!(
-            (&refused["level"], &refused["status"]),
-            (&Value::from("WARN"), &Value::from(401)),
-            "{refused}"
-        );
+        assert_members(&refused, &json!({"level": "WARN", "status": 401}));
         assert!(refused["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{refused}");
         assert_eq!(refused["error"], Value::Null, "it would have letters of the key: {refused}");
-        world.ask(&named(with(&Request::stream(""), "good"), "right-1")).await;
+        world.request(&named(with(&Request::stream(""), "good"), "right-1")).await;
         let served = line(&world.samewire, "right-1").await;
         assert_eq!(served["key"], "laptop");
         assert_eq!(served["peer"].is_string(), logged, "{served}");
@@ -146,22 +133,21 @@ async fn every_attempt_is_told_with_its_cause() {
         (Script::new().rst(), "e0: upstream_reset (Connection reset by peer (os error 104)), e1: ok"),
         (Script::new().json("503 Busy", busy), "e0: server_is_overloaded (HTTP 503), e1: ok"),
     ] {
-        let engines = vec![Engine::script(script).await, Engine::script(Script::answer("a", 1)).await];
+        let engines = [script, Script::answer("a", 1)];
         let config = "[health]\ninterval = 60\ndown_after = 100000";
-        let world = World::fleet(engines, Setup::new().allow_errors().config(config), &[]).await;
-        world.wait_until_up().await;
-        // Either engine may be asked first.
+        let world = World::fleet_up(engines, Setup::new().allow_errors().config(config), &[]).await;
+        // Either engine may be first.
         let mut tried = 0;
         let line = loop {
             let id = format!("tried-{tried}");
-            world.ask(&named(Request::plain(""), &id)).await;
+            world.request(&named(Request::plain(""), &id)).await;
             let line = line(&world.samewire, &id).await;
             if line["attempts"] != 1 {
                 break line;
             }
             assert_eq!(line["upstreams"], Value::Null, "{line}");
             tried += 1;
-            assert!(tried < 60, "the first engine is never asked");
+            assert!(tried < 60, "the first engine gets no request");
         };
         assert_eq!((&line["attempts"], &line["status"]), (&Value::from(2), &Value::from(200)), "{line}");
         assert_eq!(line["upstreams"], told, "{line}");
@@ -175,12 +161,11 @@ async fn every_attempt_is_told_with_its_cause() {
 async fn levels_say_more_and_never_what_was_said() {
     // Returns the log up to the request's line and the first of each of these.
     let lines = async |setup: Setup, wanted: &[&str]| {
-        let engine = Engine::script(Script::answer("CANARY-ANSWER", 2)).await;
-        let world = World::start(engine, setup).await;
-        world.ask(&named(Request::stream(""), "level-1")).await;
+        let world = World::start(Script::answer("CANARY-ANSWER", 2), setup).await;
+        world.request(&named(Request::stream(""), "level-1")).await;
         line(&world.samewire, "level-1").await;
         for what in wanted {
-            until(what, PATIENCE, || world.samewire.count_logged(what) > 0).await;
+            until(what, || world.samewire.count_logged(what) > 0).await;
         }
         let logs = world.samewire.logs().join("\n");
         assert!(!logs.contains("CANARY"), "{logs}");

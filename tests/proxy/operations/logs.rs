@@ -1,11 +1,9 @@
 //! The log as seen from outside: what it may contain, how long its lines are, and that it never blocks the process.
 
-use crate::sim::{Client, Engine, KEY, PATIENCE, PROMPT, Request, Samewire, Script, Setup, until};
-use samewire::config::{Level, LogFormat};
+use crate::sim::prelude::*;
+use samewire::config::{LogFormat, LogLevel};
 use samewire::telemetry::start_logging;
-use serde_json::Value;
 use std::process::Command;
-use std::time::Instant;
 
 /// Configuration that ends the process without waiting for load balancers to notice.
 const AT_ONCE: &str = "[timeouts]\nsettle = 0";
@@ -40,7 +38,7 @@ async fn fault_o21_nobody_reads_the_log() {
         }
         assert!(asked < 2_000, "lines are neither read nor dropped");
     }
-    assert_eq!(Request::stream("").ask(samewire.proxy).await.head.status, 200, "it goes on serving");
+    assert_eq!(Request::stream("").answer(samewire.proxy).await.head.status, 200, "it goes on serving");
     // When the log is read again, every line is intact.
     samewire.resume_log();
     let later = Request::get("/v1/nothing").header("x-request-id", "later").bytes();
@@ -56,8 +54,7 @@ async fn fault_o21_nobody_reads_the_log() {
     client.answer().await;
     assert_eq!(samewire.metric(DROPPED).await, at_rest);
     samewire.logs().iter().for_each(|text| drop(line(text)));
-    samewire.signal("TERM");
-    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+    samewire.stop().await;
 }
 
 #[tokio::test]
@@ -72,8 +69,7 @@ async fn fault_o21_nobody_reads_the_log_of_a_process_that_ends() {
         client.answer().await;
     }
     drop(client);
-    samewire.signal("TERM");
-    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+    samewire.stop().await;
 }
 
 /// Returns requests with long values, in characters that need long escapes.
@@ -103,9 +99,9 @@ async fn fault_o21_a_line_is_never_long() {
         let samewire = Samewire::start(&Setup::new().config(config).upstream(&engine.url())).await;
         let requests = long_requests();
         for request in &requests {
-            request.ask(samewire.proxy).await;
+            request.answer(samewire.proxy).await;
         }
-        until("a line for each", PATIENCE, || samewire.request_lines().len() >= requests.len()).await;
+        until("a line for each", || samewire.request_lines().len() >= requests.len()).await;
         for text in samewire.logs() {
             assert!(text.len() < LONGEST, "{} bytes: {text}", text.len() + 1);
             line(&text);
@@ -127,10 +123,10 @@ async fn content_is_logged_where_that_is_wanted() {
             setup = setup.config(config);
         }
         let samewire = Samewire::start(&setup).await;
-        Request::stream("").ask(samewire.proxy).await;
-        Request::get("/v1/models").ask(samewire.proxy).await;
-        Request::chat("{\"CANARY-BROKEN\"").ask(samewire.proxy).await;
-        until("three lines", PATIENCE, || samewire.request_lines().len() >= 3).await;
+        Request::stream("").answer(samewire.proxy).await;
+        Request::get("/v1/models").answer(samewire.proxy).await;
+        Request::chat("{\"CANARY-BROKEN\"").answer(samewire.proxy).await;
+        until("three lines", || samewire.request_lines().len() >= 3).await;
         let lines: Vec<_> = samewire.request_lines().iter().map(|text| line(text)).collect();
         for (line, said) in lines.iter().zip([Some(PROMPT), None, Some("CANARY-BROKEN")]) {
             assert_eq!(line.get("content_logged"), logged.then_some(&Value::Bool(true)), "{line}");
@@ -153,7 +149,7 @@ async fn content_is_logged_where_that_is_wanted() {
 fn fault_o21_a_panic_tells_where_and_not_what() {
     const CHILD: &str = "SAMEWIRE_TEST_PANICS";
     if std::env::var_os(CHILD).is_some() {
-        let logging = start_logging(Level::Trace, LogFormat::Json).unwrap();
+        let logging = start_logging(LogLevel::Trace, LogFormat::Json).unwrap();
         samewire::telemetry::watch_panics();
         let said = format!("CANARY-PANIC {}", std::process::id());
         assert!(std::thread::spawn(move || panic!("{said}")).join().is_err());

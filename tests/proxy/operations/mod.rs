@@ -4,7 +4,6 @@
 mod capture;
 mod clocks;
 mod configuration;
-mod contract;
 mod crashes;
 mod draining;
 mod inspector;

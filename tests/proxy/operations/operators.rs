@@ -1,13 +1,9 @@
 //! The operator's view: health, metrics, logs, and the shutdown of the process.
 
 use crate::canonical::Canonical;
-use crate::sim::{
-    Client, Ended, Engine, Gate, IN_FORCE, LINES_OF_ONE_REQUEST, PATIENCE, Request, Samewire, Script, Setup,
-    World, until, within,
-};
+use crate::sim::prelude::*;
+use crate::sim::{IN_FORCE, LINES_OF_ONE_REQUEST};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -18,24 +14,11 @@ fn line(text: &str) -> Line {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: a log line is one JSON object: {text}"))
 }
 
-/// Waits until an admin page has the status `expected`.
-pub(super) async fn wait_for(samewire: &Samewire, target: &str, expected: u16) {
-    let start = Instant::now();
-    loop {
-        let status = samewire.admin(target).await.head.status;
-        if status == expected {
-            return;
-        }
-        assert!(start.elapsed() < PATIENCE, "{target} stays {status}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 #[tokio::test]
 async fn health_of_a_good_engine() {
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let world = World::plain(Setup::new()).await;
     assert_eq!(world.samewire.admin("/livez").await.head.status, 200);
-    wait_for(&world.samewire, "/readyz", 200).await;
+    world.samewire.admin_becomes("/readyz", 200).await;
     for target in ["/v1/models", "/v1/chat/completions", "/nothing"] {
         assert_eq!(
             world.samewire.admin(target).await.head.status,
@@ -49,12 +32,10 @@ async fn health_of_a_good_engine() {
 /// Start page of the admin listener, for browsers and for `curl`; names from the configuration are escaped.
 #[tokio::test]
 async fn the_start_page_tells_what_runs() {
-    let setup = Setup::new().upstream_keys("name = \"<b>a&'\\\"</b>\"");
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
-    wait_for(&world.samewire, "/readyz", 200).await;
+    let world = World::plain(Setup::new().upstream_keys("name = \"<b>a&'\\\"</b>\"")).await;
+    world.samewire.admin_becomes("/readyz", 200).await;
     let browser = Request::get("/").header("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
-    let page = browser.clone().ask(world.samewire.admin).await;
-    assert_eq!(page.head.status, 200);
+    let page = browser.clone().answer(world.samewire.admin).await.with_status(200);
     assert_eq!(page.head.header("content-type"), Some("text/html; charset=utf-8"));
     let policy = page.head.header("content-security-policy").unwrap();
     assert!(policy.contains("default-src 'none'") && policy.contains("script-src 'none'"), "{policy}");
@@ -87,14 +68,14 @@ async fn the_start_page_tells_what_runs() {
     for (name, value) in
         [("host", "evil.example:9090"), ("sec-fetch-site", "cross-site"), ("origin", "http://evil.example")]
     {
-        let refused = browser.clone().without(name).header(name, value).ask(world.samewire.admin).await;
+        let refused = browser.clone().without(name).header(name, value).answer(world.samewire.admin).await;
         assert_eq!(refused.head.status, 403, "{name}");
         assert!(!refused.text().contains(&url), "{name}: {}", refused.text());
     }
     for (method, target, allow) in
         [("POST", "/", "GET,HEAD"), ("GET", "/drain", "POST"), ("PUT", "/captures/x", "GET,HEAD,DELETE")]
     {
-        let refused = Request::new(method, target).ask(world.samewire.admin).await;
+        let refused = Request::new(method, target).answer(world.samewire.admin).await;
         assert_eq!(
             (refused.head.status, refused.head.header("allow")),
             (405, Some(allow)),
@@ -107,12 +88,11 @@ async fn the_start_page_tells_what_runs() {
 
 #[tokio::test]
 async fn the_start_page_tells_what_is_missing() {
-    let (url, _held) = crate::engines::waiting::refusing();
-    let setup = Setup::new().upstream(&url).allow_errors();
-    let world = World::start(Engine::script(Script::new()).await, setup).await;
-    wait_for(&world.samewire, "/readyz", 503).await;
-    let page = Request::get("/").header("accept", "text/html").ask(world.samewire.admin).await;
-    assert_eq!(page.head.status, 200);
+    let (url, _held) = crate::sim::refusing();
+    let world = World::start(Script::new(), Setup::new().upstream(&url).allow_errors()).await;
+    world.samewire.admin_becomes("/readyz", 503).await;
+    let page =
+        Request::get("/").header("accept", "text/html").answer(world.samewire.admin).await.with_status(200);
     assert!(page.text().contains("not ready</strong>: upstream "), "{}", page.text());
     let text = world.samewire.admin("/").await;
     assert!(text.text().contains("\nnot ready: upstream "), "{}", text.text());
@@ -121,22 +101,21 @@ async fn the_start_page_tells_what_is_missing() {
 
 #[tokio::test]
 async fn fault_o18_not_ready_without_an_engine() {
-    let (url, _held) = crate::engines::waiting::refusing();
-    let setup = Setup::new().upstream(&url).allow_errors();
-    let world = World::start(Engine::script(Script::new()).await, setup).await;
-    wait_for(&world.samewire, "/readyz", 503).await;
+    let (url, _held) = crate::sim::refusing();
+    let world = World::start(Script::new(), Setup::new().upstream(&url).allow_errors()).await;
+    world.samewire.admin_becomes("/readyz", 503).await;
     assert_eq!(world.samewire.admin("/livez").await.head.status, 200, "a restart would not help");
     world.end().await;
 }
 
 #[tokio::test]
 async fn metrics_have_their_names_after_traffic() {
-    let engine = Engine::in_turn(vec![Script::answer("a", 5), Script::new().head_sse().role().fin()]).await;
+    let engine = Engine::in_turn(vec![Script::answer("a", 5), Script::stream().fin()]).await;
     let world = World::start(engine, Setup::new().allow_errors()).await;
-    world.ask(&Request::stream("")).await;
-    world.ask(&Request::stream("")).await;
-    world.ask(&Request::get("/v1/models")).await;
-    until("lines of both", PATIENCE, || world.samewire.request_lines().len() >= 2).await;
+    world.stream("").await;
+    world.stream("").await;
+    world.get("/v1/models").await;
+    until("lines of both", || world.samewire.request_lines().len() >= 2).await;
     let metrics = world.samewire.metrics().await;
     let rows = [
         ("samewire_requests_total", &["route", "upstream", "status", "end"][..]),
@@ -183,15 +162,15 @@ async fn metrics_have_their_names_after_traffic() {
 
 #[tokio::test]
 async fn operations_of_the_store_are_timed_by_name() {
-    let world = World::start(crate::responses::over_chat::engine().await, Setup::new()).await;
+    let world = World::start(crate::responses::over_chat::engine(), Setup::new()).await;
     let made = crate::responses::over_chat::object(
-        &world.ask(&crate::responses::over_chat::prompt("text", "")).await,
+        &world.request(&crate::responses::over_chat::prompt("text", "")).await,
     );
     let at = format!("/v1/responses/{}", made["id"].as_str().expect("an id"));
     for target in [&at, &at, "/v1/responses/resp_invented", &format!("{at}/input_items")] {
-        world.ask(&Request::get(target)).await;
+        world.get(target).await;
     }
-    world.ask(&Request::new("DELETE", &at)).await;
+    world.request(&Request::new("DELETE", &at)).await;
     let metrics = world.samewire.metrics().await;
     let count = |op: &str| {
         let series = format!("samewire_store_seconds_count{{op=\"{op}\"}} ");
@@ -209,15 +188,15 @@ async fn operations_of_the_store_are_timed_by_name() {
 
 #[tokio::test]
 async fn fault_o20_labels_come_from_closed_sets() {
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let world = World::plain(Setup::new()).await;
     for n in 0..50 {
         let body = format!(
             r#"{{"model":"invented-{n}","messages":[{{"role":"user","content":"a"}}],"stream":true}}"#
         );
-        world.ask(&Request::chat(body)).await;
-        world.ask(&Request::get(&format!("/v1/invented-{n}"))).await;
-        world.ask(&Request::get(&format!("/v1/models/invented-{n}"))).await;
-        world.ask(&Request::new(&format!("INVENTED{n}"), "/v1/models")).await;
+        world.chat(body).await;
+        world.get(&format!("/v1/invented-{n}")).await;
+        world.get(&format!("/v1/models/invented-{n}")).await;
+        world.request(&Request::new(&format!("INVENTED{n}"), "/v1/models")).await;
     }
     let metrics = world.samewire.metrics().await;
     assert!(!metrics.to_lowercase().contains("invented"), "{metrics}");
@@ -228,11 +207,11 @@ async fn fault_o20_labels_come_from_closed_sets() {
 #[tokio::test]
 async fn every_request_leaves_one_structured_line() {
     let scripts = vec![Script::answer("a", 5), Script::new().json("400 Bad Request", r#"{"detail":"no"}"#)];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new()).await;
-    world.ask(&Request::stream("").header("x-request-id", "mine-1")).await;
-    world.ask(&Request::stream("").header("x-request-id", "mine-2")).await;
-    world.ask(&Request::chat("{").header("x-request-id", "mine-3")).await;
-    until("three lines", PATIENCE, || world.samewire.request_lines().len() >= 3).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new()).await;
+    world.request(&Request::stream("").header("x-request-id", "mine-1")).await;
+    world.request(&Request::stream("").header("x-request-id", "mine-2")).await;
+    world.request(&Request::chat("{").header("x-request-id", "mine-3")).await;
+    until("three lines", || world.samewire.request_lines().len() >= 3).await;
     let lines: Vec<Line> = world.samewire.request_lines().iter().map(|text| line(text)).collect();
     assert_eq!(lines.len(), 3, "{lines:#?}");
     let rows = [
@@ -265,12 +244,7 @@ async fn every_request_leaves_one_structured_line() {
 async fn fault_o21_nothing_confidential_at_level_trace() {
     let scripts = vec![
         Script::answer("CANARY-ANSWER", 3),
-        Script::new()
-            .head_sse()
-            .role()
-            .tok("CANARY-ANSWER", 2, Duration::ZERO)
-            .chunk("data: {CANARY-BROKEN\n\n")
-            .end(),
+        Script::stream().tok("CANARY-ANSWER", 2, Duration::ZERO).chunk("data: {CANARY-BROKEN\n\n").end(),
         Script::new().json(
             "400 Bad Request",
             r#"{"error":{"message":"said-by-the-engine","type":"BadRequestError","code":400}}"#,
@@ -284,19 +258,19 @@ async fn fault_o21_nothing_confidential_at_level_trace() {
     ];
     let n = scripts.len();
     let setup = Setup::new().allow_errors().config("[log]\nlevel = \"trace\"");
-    let world = World::start(Engine::in_turn(scripts).await, setup).await;
+    let world = World::start(Engine::in_turn(scripts), setup).await;
     let more = r#","user":"CANARY-USER","metadata":{"CANARY-KEY":"CANARY-VALUE"},"tools":[{"type":"function","function":{"name":"CANARY_TOOL"}}]"#;
     for _ in 0..n {
         world
-            .ask(&Request::stream(more).header("cookie", "CANARY-COOKIE").header("x-a", "CANARY-HEADER"))
+            .request(&Request::stream(more).header("cookie", "CANARY-COOKIE").header("x-a", "CANARY-HEADER"))
             .await;
     }
     for body in ["{\"model\":\"CANARY-MODEL\",", "CANARY", "{\"model\":\"m\",\"messages\":\"CANARY-PROMPT\"}"]
     {
-        world.ask(&Request::chat(body)).await;
+        world.chat(body).await;
     }
-    world.ask(&Request::get("/v1/no-such-path?key=CANARY-QUERY")).await;
-    until("a line for each", PATIENCE, || world.samewire.request_lines().len() >= n + 4).await;
+    world.get("/v1/no-such-path?key=CANARY-QUERY").await;
+    until("a line for each", || world.samewire.request_lines().len() >= n + 4).await;
     let logs = world.samewire.logs().join("\n");
     assert_eq!(logs.matches("\"engine_error\":\"said-by-the-engine\"").count(), 2, "{logs}");
     assert!(logs.contains("\"path\":\"/v1/no-such-path\""), "{logs}");
@@ -307,20 +281,19 @@ async fn fault_o21_nothing_confidential_at_level_trace() {
 /// An unknown finish reason becomes `stop`, and a warning is logged (wire-format 2.6).
 #[tokio::test]
 async fn unknown_finish_word_leaves_a_warning() {
-    let script = Script::new().head_sse().role().text("a").finish("whim").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new()).await;
-    let answer = world.ask(&Request::stream("").header("x-request-id", "odd-1")).await;
+    let world = World::start(Script::stream().text("a").finish("whim").done().end(), Setup::new()).await;
+    let answer = world.request(&Request::stream("").header("x-request-id", "odd-1")).await;
     assert_eq!(answer.text(), Canonical::new().role().content("a").finish("stop").done().text());
     let warned = |text: &String| text.contains("not known") && text.contains("odd-1");
-    until("a warning", PATIENCE, || world.samewire.logs().iter().any(warned)).await;
+    until("a warning", || world.samewire.logs().iter().any(warned)).await;
     world.end().await;
 }
 
 #[tokio::test]
 async fn every_log_line_is_json_with_time_and_level() {
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
-    world.ask(&Request::stream("")).await;
-    until("a line", PATIENCE, || !world.samewire.request_lines().is_empty()).await;
+    let world = World::plain(Setup::new()).await;
+    world.stream("").await;
+    until("a line", || !world.samewire.request_lines().is_empty()).await;
     for text in world.samewire.logs() {
         let line = line(&text);
         assert!(
@@ -335,21 +308,18 @@ async fn every_log_line_is_json_with_time_and_level() {
 async fn fault_o01_running_stream_ends_before_the_process() {
     for signal in ["TERM", "INT"] {
         let gate = Gate::default();
-        let script =
-            Script::new().head_sse().role().text("a").wait(&gate).text("b").finish("stop").done().end();
+        let script = Script::stream().text("a").wait(&gate).text("b").stop();
         let engine = Engine::script(script).await;
-        let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
+        let setup = Setup::before(&engine);
         let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 0.3")).await;
         let mut client = Client::connect(samewire.proxy).await;
         // An idle connection and an incomplete head must not delay the shutdown.
-        let mut idle = Client::connect(samewire.proxy).await;
-        idle.send(b"POST /v1/chat/comp").await;
+        let _idle = Client::sending(samewire.proxy, b"POST /v1/chat/comp").await;
         let _silent = Client::connect(samewire.proxy).await;
         client.send(&Request::stream("").bytes()).await;
-        client.head().await;
-        client.event_with("\"a\"").await;
+        client.event_with_head("\"a\"").await;
         samewire.signal(signal);
-        wait_for(&samewire, "/readyz", 503).await;
+        samewire.admin_becomes("/readyz", 503).await;
         assert!(samewire.running(), "a stream is running");
         gate.open();
         client.event_with("\"b\"").await;
@@ -371,8 +341,7 @@ async fn idle_process_ends_soon() {
     let engine = Engine::script(Script::new()).await;
     let setup = Setup::new().upstream(&engine.url()).config("[timeouts]\nsettle = 0");
     let mut samewire = Samewire::start(&setup).await;
-    samewire.signal("TERM");
-    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+    samewire.stop().await;
 }
 
 /// Opens requests of every kind that waits: half a body, an embedding, a whole answer, a stream.
@@ -384,15 +353,13 @@ async fn waiting(samewire: &Samewire, engine: &Engine) -> Vec<Client> {
     ];
     let mut clients = Vec::new();
     for request in &requests {
-        let mut client = Client::connect(samewire.proxy).await;
-        client.send(&request.bytes()).await;
-        clients.push(client);
+        clients.push(request.send(samewire.proxy).await);
     }
     let mut half = Client::connect(samewire.proxy).await;
     let whole = Request::plain("").bytes();
     half.send(&whole[..whole.len() - 10]).await;
     clients.push(half);
-    until("the requests wait", PATIENCE, || engine.attempt_count() >= requests.len()).await;
+    until("the requests wait", || engine.attempt_count() >= requests.len()).await;
     clients
 }
 
@@ -419,7 +386,7 @@ async fn fault_o03_a_second_interrupt_ends_it_at_once() {
     let mut samewire = Samewire::start(&Setup::new().upstream(&engine.url())).await;
     let clients = waiting(&samewire, &engine).await;
     samewire.signal("INT");
-    until("it drains", PATIENCE, || samewire.logs().iter().any(|line| line.contains("draining"))).await;
+    until("it drains", || samewire.logs().iter().any(|line| line.contains("draining"))).await;
     samewire.signal("INT");
     for mut client in clients {
         assert_eq!(client.answer().await.head.status, 503);
@@ -432,23 +399,18 @@ async fn fault_o03_a_second_interrupt_ends_it_at_once() {
 /// end.
 #[tokio::test]
 async fn fault_o03_a_second_interrupt_tells_what_has_begun() {
-    let engine = Engine::script(Script::new().head_sse().role().tok("a", 2, Duration::ZERO).hang()).await;
-    let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
+    let engine = Engine::script(Script::stream().tok("a", 2, Duration::ZERO).hang()).await;
+    let setup = Setup::before(&engine);
     let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 60")).await;
     let mut streams = Vec::new();
     for _ in 0..20 {
-        let mut client = Client::connect(samewire.proxy).await;
-        client.send(&Request::stream("").bytes()).await;
-        client.event_with_head("a.1").await;
-        streams.push(client);
+        streams.push(Request::stream("").begin_until(samewire.proxy, "a.1").await);
     }
     let _idle = Client::connect(samewire.proxy).await;
-    let mut half = Client::connect(samewire.proxy).await;
-    half.send(b"POST /v1/chat/comp").await;
-    let mut scrape = Client::connect(samewire.admin).await;
-    scrape.send(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n").await;
+    let _half = Client::sending(samewire.proxy, b"POST /v1/chat/comp").await;
+    let _scrape = Client::sending(samewire.admin, b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n").await;
     samewire.signal("INT");
-    until("it drains", PATIENCE, || samewire.count_logged("draining") > 0).await;
+    until("it drains", || samewire.count_logged("draining") > 0).await;
     samewire.signal("INT");
     let start = Instant::now();
     for mut client in streams {
@@ -464,10 +426,10 @@ async fn fault_o03_a_second_interrupt_tells_what_has_begun() {
 /// A broken pipe or connection (SIGPIPE) does not end the process.
 #[tokio::test]
 async fn fault_o03_a_broken_pipe_ends_nothing() {
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let world = World::plain(Setup::new()).await;
     for _ in 0..20 {
         world.samewire.signal("PIPE");
-        assert_eq!(world.ask(&Request::stream("")).await.text(), Canonical::answer("a", 1).text());
+        assert_eq!(world.stream("").await.text(), Canonical::answer("a", 1).text());
     }
     world.end().await;
 }
@@ -475,16 +437,12 @@ async fn fault_o03_a_broken_pipe_ends_nothing() {
 #[tokio::test]
 async fn fault_o03_a_hangup_ends_nothing() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate).text("b").finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new()).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    client.head().await;
-    client.event_with("\"a\"").await;
+    let world = World::start(Script::stream().text("a").wait(&gate).text("b").stop(), Setup::new()).await;
+    let mut client = world.begin_until(&Request::stream(""), "\"a\"").await;
     for _ in 0..20 {
         world.samewire.signal("HUP");
     }
-    until("it is said", PATIENCE, || world.samewire.count_logged(IN_FORCE) > 0).await;
+    until("it is said", || world.samewire.count_logged(IN_FORCE) > 0).await;
     gate.open();
     client.event_with("\"b\"").await;
     client.event_with("[DONE]").await;
@@ -512,11 +470,11 @@ async fn fault_o03_a_signal_while_it_starts_ends_it() {
 /// Requests and tokens are counted by the names of keys, never by keys. Without keys there are no such metrics.
 #[tokio::test]
 async fn requests_and_tokens_are_counted_by_key() {
-    let setup = Setup::new().config(&crate::clients::keys::entry(crate::sim::KEY, "name = \"laptop\""));
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
-    world.ask(&Request::stream("")).await;
-    world.ask(&Request::stream("")).await;
-    until("lines of both", PATIENCE, || world.samewire.request_lines().len() >= 2).await;
+    let setup = Setup::new().config(&crate::clients::keys::entry(KEY, "name = \"laptop\""));
+    let world = World::plain(setup).await;
+    world.stream("").await;
+    world.stream("").await;
+    until("lines of both", || world.samewire.request_lines().len() >= 2).await;
     let metrics = world.samewire.metrics().await;
     assert!(metrics.contains("samewire_key_requests_total{key=\"laptop\"} 2\n"), "{metrics}");
     for kind in ["prompt", "completion"] {
@@ -530,7 +488,7 @@ async fn requests_and_tokens_are_counted_by_key() {
 /// Connections that say nothing, or half of a request, make room on the admin listener.
 #[tokio::test]
 async fn fault_c41_idle_connections_of_operators_make_room() {
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let world = World::plain(Setup::new()).await;
     let host = world.samewire.admin;
     for sent in [
         String::new(),
@@ -551,20 +509,19 @@ async fn fault_c41_idle_connections_of_operators_make_room() {
 
 /// Starts a samewire with a captured exchange `large`. Returns it, and the length of the exchange's archive.
 async fn with_large_exchange() -> (World, usize) {
-    let setup = Setup::new().config("[capture]\nenabled = true\n");
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
+    let world = World::configured("[capture]\nenabled = true\n").await;
     let prompt = "x".repeat(2 << 20);
     let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{prompt}"}}]}}"#);
     let request = Request::post("/v1/chat/completions", body).header("x-request-id", "large");
-    assert_eq!(world.ask(&request).await.head.status, 200);
-    wait_for(&world.samewire, "/captures/large", 200).await;
+    assert_eq!(world.request(&request).await.head.status, 200);
+    world.samewire.admin_becomes("/captures/large", 200).await;
     let length = world.samewire.admin("/captures/large").await.body.len();
     assert!(length > 4 << 20, "{length}");
     (world, length)
 }
 
 /// Asks for the archive of `large`, of which the kernel takes little.
-async fn ask_for_large(admin: SocketAddr) -> TcpStream {
+async fn get_large(admin: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     let mut reader = socket.connect(admin).await.unwrap();
@@ -579,7 +536,7 @@ async fn fault_c41_operators_who_do_not_read_make_room() {
     let (world, _) = with_large_exchange().await;
     let mut open = Vec::new();
     for _ in 0..64 {
-        open.push(ask_for_large(world.samewire.admin).await);
+        open.push(get_large(world.samewire.admin).await);
     }
     assert_eq!(world.samewire.admin("/livez").await.head.status, 200);
     world.end().await;
@@ -590,7 +547,7 @@ async fn fault_c41_operators_who_do_not_read_make_room() {
 async fn fault_c41_an_answer_to_an_operator_does_not_make_room() {
     let (world, length) = with_large_exchange().await;
     let admin = world.samewire.admin;
-    let mut reader = ask_for_large(admin).await;
+    let mut reader = get_large(admin).await;
     let mut first = [0; 1024];
     reader.read_exact(&mut first).await.unwrap();
     let mut silent = Vec::new();

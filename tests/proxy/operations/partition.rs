@@ -3,10 +3,9 @@
 use crate::operations::replicas::{at, follow, id, on, sound};
 use crate::postgres::database;
 use crate::postgres::partition::{Partition, RelayState};
+use crate::responses::background::is_over;
 use crate::responses::over_chat::{object, prompt};
-use crate::sim::{Engine, Gate, PATIENCE, Request, Script, Setup, Step, World, until};
-use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use crate::sim::prelude::*;
 
 async fn cut_off(engine: Engine) -> (Partition, World) {
     let partition = Partition::before(&database().await).await;
@@ -18,11 +17,11 @@ async fn cut_off(engine: Engine) -> (Partition, World) {
 async fn over(world: &World, id: &str) -> Value {
     let start = Instant::now();
     loop {
-        let answer = world.ask(&at(id, "")).await;
+        let answer = world.request(&at(id, "")).await;
         // Shortly after a partition the store may not have recovered yet.
         if answer.head.status == 200 {
-            let object: Value = serde_json::from_str(answer.text()).unwrap();
-            if !["queued", "in_progress"].contains(&object["status"].as_str().unwrap()) {
+            let object = answer.json();
+            if is_over(&object) {
                 return object;
             }
         }
@@ -34,22 +33,22 @@ async fn over(world: &World, id: &str) -> Value {
 #[tokio::test]
 async fn fault_o17_what_runs_goes_on_through_ten_seconds_without_the_store() {
     const TOKENS: usize = 1_200;
-    let stream = Script::new().head_sse().role().tok("a", TOKENS, Duration::from_millis(10));
-    let engine = Engine::in_turn(vec![stream.finish("stop").done().end(), Script::answer("b", 2)]).await;
+    let stream = Script::stream().tok("a", TOKENS, Duration::from_millis(10));
+    let engine = Engine::in_turn(vec![stream.stop(), Script::answer("b", 2)]).await;
     let (partition, world) = cut_off(engine).await;
-    let made = object(&world.ask(&prompt("m", r#","background":true"#)).await);
+    let made = object(&world.request(&prompt("m", r#","background":true"#)).await);
     world.engine.wait_attempts(1).await;
     partition.state.send_replace(RelayState::Cut);
     let cut = Instant::now();
     // Chat does not depend on the store.
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    assert_eq!(world.stream("").await.head.status, 200);
     // A request whose response must be stored is refused before an engine works for it; others are served without
     // storing.
     let asked = world.engine.attempt_count();
-    let refused = world.ask(&prompt("m", r#","background":true"#)).await;
+    let refused = world.request(&prompt("m", r#","background":true"#)).await;
     assert_eq!((refused.head.status, refused.fault().code.as_deref()), (503, Some("store_unavailable")));
     assert_eq!(world.engine.attempt_count(), asked);
-    let unstored = object(&world.ask(&prompt("m", "")).await);
+    let unstored = object(&world.request(&prompt("m", "")).await);
     assert_eq!((&unstored["status"], &unstored["store"]), (&json!("completed"), &json!(false)));
     tokio::time::sleep(Duration::from_secs(10).saturating_sub(cut.elapsed())).await;
     partition.state.send_replace(RelayState::Open);
@@ -70,16 +69,16 @@ async fn fault_o17_what_runs_goes_on_through_ten_seconds_without_the_store() {
 async fn fault_o17_what_says_too_much_meanwhile_fails() {
     // Stored before the store is away, the flood would stay within the limit.
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate);
+    let script = Script::stream().text("a").wait(&gate);
     let flood = script.then(Step::Flood { events: 3_000, size: 16 << 10 });
     let (partition, world) = cut_off(Engine::script(flood.hang()).await).await;
     partition.state.send_replace(RelayState::Open);
-    let made = object(&world.ask(&prompt("m", r#","background":true"#)).await);
+    let made = object(&world.request(&prompt("m", r#","background":true"#)).await);
     world.engine.wait_attempts(1).await;
     partition.state.send_replace(RelayState::Cut);
     let before = world.samewire.allocated();
     gate.open();
-    until("it is given up", 4 * PATIENCE, || world.engine.active_generations() == 0).await;
+    until_within("it is given up", 4 * PATIENCE, || world.engine.active_generations() == 0).await;
     let grown = world.samewire.allocated().saturating_sub(before);
     assert!(grown < 160 << 20, "{grown}");
     partition.state.send_replace(RelayState::Open);

@@ -2,16 +2,11 @@
 
 use crate::clients::keys::{OTHER, entry, with};
 use crate::responses::socket::prompted;
-use crate::sim::{
-    Client, CloseKind, Engine, Gate, IN_FORCE, KEY, PATIENCE, Request, Samewire, Script, Setup, Socket,
-    World, until, within, write_secret,
-};
-use std::net::SocketAddr;
+use crate::sim::IN_FORCE;
+use crate::sim::prelude::*;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
 
 const REFUSED: &str = "the configuration is not taken";
 /// Configuration line that allows requests without a key.
@@ -39,27 +34,23 @@ fn file(name: &str, text: &str) -> PathBuf {
 }
 
 async fn stream_of(world: &World) -> Client {
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    client.event_with_head("\"a\"").await;
-    client
+    world.begin_until(&Request::stream(""), "\"a\"").await
 }
 
 fn held(gate: &Gate) -> Script {
-    Script::new().head_sse().role().text("a").wait(gate).text("b").finish("stop").done().end()
+    Script::stream().text("a").wait(gate).text("b").stop()
 }
 
 #[tokio::test]
 async fn fault_o05_what_runs_goes_on_and_what_is_new_goes_elsewhere() {
     let gate = Gate::default();
-    let engines = vec![Engine::script(held(&gate)).await, Engine::script(Script::answer("new", 1)).await];
-    let world = World::fleet(engines, Setup::new().config(QUICK), &["", "weight = 0"]).await;
-    world.wait_until_up().await;
+    let engines = [held(&gate), Script::answer("new", 1)];
+    let world = World::fleet_up(engines, Setup::new().config(QUICK), &["", "weight = 0"]).await;
     let mut running = stream_of(&world).await;
     let (engines, only) = (world.engines().collect::<Vec<_>>(), "");
     world.samewire.reconfigure(&format!("{QUICK}{}", upstreams([(1, engines[1], only)]))).await;
     for _ in 0..5 {
-        assert!(world.ask(&Request::stream("")).await.text().contains("new"));
+        assert!(world.stream("").await.text().contains("new"));
     }
     assert_eq!(world.attempt_counts(), [1, 5]);
     gate.open();
@@ -67,13 +58,13 @@ async fn fault_o05_what_runs_goes_on_and_what_is_new_goes_elsewhere() {
     running.event_with("[DONE]").await;
     drop(running);
     // Nothing is left of the removed engine: no probe, no connection, no metric.
-    until("its connections are closed", PATIENCE, || engines[0].open_connections() == 0).await;
+    until("its connections are closed", || engines[0].open_connections() == 0).await;
     let quiet = || {
         let before = engines[0].probes().len();
         std::thread::sleep(Duration::from_millis(100));
         engines[0].probes().len() == before
     };
-    until("it is asked nothing", PATIENCE, quiet).await;
+    until("it gets no request", quiet).await;
     let gone = |metrics: &str| !metrics.contains("samewire_upstream_up{upstream=\"e0\"");
     let metrics = world.samewire.metrics_when("its figures are gone", gone).await;
     assert!(metrics.contains("samewire_upstream_up{upstream=\"e1\"} 1"), "{metrics}");
@@ -88,11 +79,10 @@ async fn an_ejected_engine_that_is_replaced_leaves_no_open_circuit_behind() {
     let good = || Engine::script(Script::answer("good", 1));
     let engines = vec![Engine::script(bad).await, good().await, good().await];
     let setup = Setup::new().config(QUICK).allow_errors();
-    let world = World::fleet(engines, setup, &["", "", "weight = 0"]).await;
-    world.wait_until_up().await;
+    let world = World::fleet_up(engines, setup, &["", "", "weight = 0"]).await;
     let open = "samewire_upstream_circuit_open{upstream=\"e0\"}";
     for _ in 0..100 {
-        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+        assert_eq!(world.stream("").await.head.status, 200);
     }
     world.samewire.metric_becomes(open, 1).await;
     let (engines, only) = (world.engines().collect::<Vec<_>>(), "");
@@ -116,30 +106,29 @@ async fn fault_o05_traffic_moves_to_an_engine_whose_models_are_not_known() {
     };
     let samewire = Samewire::start(&Setup::new().config(&file(&[(&old, "")]))).await;
     let has_listed = || old.probes().iter().any(|probe| probe.target == "/v1/models");
-    until("the old engine lists its models", PATIENCE, has_listed).await;
-    assert!(Request::stream("").ask(samewire.proxy).await.text().contains("old"));
+    until("the old engine lists its models", has_listed).await;
+    assert!(Request::stream("").answer(samewire.proxy).await.text().contains("old"));
     samewire.reconfigure(&file(&[(&new, ""), (&old, "weight = 0")])).await;
     for _ in 0..3 {
-        assert!(Request::stream("").ask(samewire.proxy).await.text().contains("new"));
+        assert!(Request::stream("").answer(samewire.proxy).await.text().contains("new"));
     }
 }
 
 #[tokio::test]
 async fn fault_o05_the_file_is_watched() {
-    let engines =
-        vec![Engine::script(Script::answer("old", 1)).await, Engine::script(Script::answer("new", 1)).await];
+    let engines = [Script::answer("old", 1), Script::answer("new", 1)];
     let world = World::fleet(engines, Setup::new().config(QUICK).allow_errors(), &["", "weight = 0"]).await;
-    assert!(world.ask(&Request::stream("")).await.text().contains("old"));
+    assert!(world.stream("").await.text().contains("old"));
     let engines: Vec<_> = world.engines().collect();
     world.samewire.configure(&upstreams([(0, engines[0], "weight = 0"), (1, engines[1], "")]));
-    until("it is seen", PATIENCE, || world.samewire.count_logged(IN_FORCE) > 0).await;
-    assert!(world.ask(&Request::stream("")).await.text().contains("new"));
+    until("it is seen", || world.samewire.count_logged(IN_FORCE) > 0).await;
+    assert!(world.stream("").await.text().contains("new"));
     // Reported once, and not again while the file stays the same.
     world.samewire.configure("[[upstream]]");
-    until("it is seen", PATIENCE, || world.samewire.count_logged(REFUSED) > 0).await;
+    until("it is seen", || world.samewire.count_logged(REFUSED) > 0).await;
     world.samewire.metric_becomes("samewire_config_last_reload_success", 0).await;
     world.samewire.signal("HUP");
-    until("it is read again", PATIENCE, || world.samewire.count_logged(REFUSED) > 1).await;
+    until("it is read again", || world.samewire.count_logged(REFUSED) > 1).await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!((world.samewire.count_logged(REFUSED), world.samewire.count_logged(IN_FORCE)), (2, 1));
     finish_broken(world).await;
@@ -161,25 +150,24 @@ async fn fault_o05_keys_come_and_go() {
     let urls = upstreams([(0, &world.engine, "")]);
     let other = with(&Request::stream(""), OTHER);
     let mut socket = Socket::open_with(world.proxy(), &with(&Socket::request("/v1/responses"), OTHER)).await;
-    socket.send(&prompted("hello", "")).await;
-    assert!(!socket.response().await.is_empty());
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
-    assert_eq!(world.ask(&other).await.head.status, 200);
+    assert!(!socket.exchange(&prompted("hello", "")).await.is_empty());
+    assert_eq!(world.stream("").await.head.status, 200);
+    assert_eq!(world.request(&other).await.head.status, 200);
     world.samewire.reconfigure(&format!("{}{urls}", keys(""))).await;
-    assert_eq!(world.ask(&other).await.head.status, 401);
+    assert_eq!(world.request(&other).await.head.status, 401);
     // Also on a connection that the key had opened.
     socket.send(&prompted("hello", "")).await;
     assert_eq!(socket.refused().await.1, "invalid_api_key");
     // A quota that is unchanged keeps its usage.
     for status in [200, 200, 429] {
-        assert_eq!(world.ask(&Request::stream("")).await.head.status, status);
+        assert_eq!(world.stream("").await.head.status, status);
     }
     world.samewire.reconfigure(&format!("{}{urls}", keys(&entry(OTHER, "")))).await;
-    assert_eq!(world.ask(&other).await.head.status, 200);
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 429);
+    assert_eq!(world.request(&other).await.head.status, 200);
+    assert_eq!(world.stream("").await.head.status, 429);
     let more = entry(KEY, "name = \"a\"\nrequests_per_minute = 30");
     world.samewire.reconfigure(&format!("{more}{urls}")).await;
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    assert_eq!(world.stream("").await.head.status, 200);
     world.end().await;
 }
 
@@ -191,11 +179,11 @@ async fn fault_o05_options_limits_and_secrets_change() {
     let world = World::fleet(vec![engine], Setup::new().config(QUICK), &[&own]).await;
     let urls = upstreams([(0, &world.engine, own.as_str())]);
     let sent = |n: usize| world.engine.attempts()[n].header("authorization").map(ToOwned::to_owned);
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    assert_eq!(world.stream("").await.head.status, 200);
     assert_eq!(sent(0).as_deref(), Some("Bearer sk-CANARY-first"));
     write_secret(&secret, "sk-CANARY-second");
-    until("it is seen", PATIENCE, || world.samewire.count_logged(IN_FORCE) > 0).await;
-    let answer = world.ask(&Request::stream("")).await;
+    until("it is seen", || world.samewire.count_logged(IN_FORCE) > 0).await;
+    let answer = world.stream("").await;
     assert_eq!(sent(1).as_deref(), Some("Bearer sk-CANARY-second"));
     assert!(
         !answer.text().contains("\"usage\":null") && answer.text().contains("[DONE]"),
@@ -204,17 +192,14 @@ async fn fault_o05_options_limits_and_secrets_change() {
     );
     let lines = "[limits]\nmax_body_bytes = 100\n[wire]\nkeepalive_seconds = 7\n";
     world.samewire.reconfigure(&format!("{lines}{urls}")).await;
-    assert_eq!(
-        world.ask(&Request::stream(&format!(r#","user":"{}""#, "x".repeat(100)))).await.head.status,
-        413
-    );
+    assert_eq!(world.stream(&format!(r#","user":"{}""#, "x".repeat(100))).await.head.status, 413);
     world
         .samewire
         .reconfigure(&format!("threads = 7\n[limits]\nconnections = 9\n[store]\nplace = \"off\"\n{urls}"))
         .await;
     let line = world.samewire.logged("changes of these take a restart", 1).await.remove(0);
-    assert!(line.contains("\"threads, store, limits.connections\""), "{line}");
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    assert!(line.contains("\"threads, limits.connections, store\""), "{line}");
+    assert_eq!(world.stream("").await.head.status, 200);
     std::fs::remove_file(secret).unwrap();
     world.end().await;
 }
@@ -235,15 +220,13 @@ impl Load {
             tokio::spawn(async move {
                 while !over.load(Ordering::Relaxed) {
                     let turn = asked.fetch_add(1, Ordering::Relaxed);
-                    let mut client = Client::connect(to).await;
-                    client.send(&Request::stream("").bytes()).await;
+                    let mut client = Request::stream("").send(to).await;
                     if turn % 10 == 9 {
                         client.head().await;
                         client.leave(if n.is_multiple_of(2) { CloseKind::Rst } else { CloseKind::Fin });
                         continue;
                     }
-                    let answer = client.answer().await;
-                    assert_eq!(answer.head.status, 200, "{}", answer.text());
+                    let answer = client.answer().await.with_status(200);
                     assert!(answer.text().ends_with("data: [DONE]\n\n"), "{}", answer.text());
                     let said: Vec<_> = answer.text().split("\"content\":\"").skip(1).collect();
                     let said: String = said.iter().filter_map(|part| part.split('"').next()).collect();
@@ -267,10 +250,9 @@ impl Load {
 const WHOLE: &str = "t0 t1 t2 t3 t4 ";
 
 fn paced() -> Script {
-    let tokens = (0..5).fold(Script::new().head_sse().role(), |script, n| {
-        script.sleep(Duration::from_millis(4)).text(&format!("t{n} "))
-    });
-    tokens.finish("stop").done().end()
+    let tokens = (0..5)
+        .fold(Script::stream(), |script, n| script.sleep(Duration::from_millis(4)).text(&format!("t{n} ")));
+    tokens.stop()
 }
 
 /// Ten reloads per second, for `SAMEWIRE_TEST_RELOAD_SECONDS` or three seconds: upstreams are added and removed,
@@ -278,14 +260,10 @@ fn paced() -> Script {
 #[tokio::test]
 async fn fault_o05_reloads_under_load() {
     let seconds = std::env::var("SAMEWIRE_TEST_RELOAD_SECONDS").ok().and_then(|text| text.parse().ok());
-    let mut engines = Vec::new();
-    for _ in 0..4 {
-        engines.push(Engine::script(paced()).await);
-    }
-    let world = World::fleet(engines, Setup::new().config(QUICK).allow_errors(), &[]).await;
-    world.wait_until_up().await;
+    let engines = (0..4).map(|_| paced());
+    let world = World::fleet_up(engines, Setup::new().config(QUICK).allow_errors(), &[]).await;
     let load = Load::of(12, world.proxy(), WHOLE);
-    until("it flows", PATIENCE, || load.asked.load(Ordering::Relaxed) > 50).await;
+    until("it flows", || load.asked.load(Ordering::Relaxed) > 50).await;
     let files = world.samewire.metric_now("process_open_fds").await;
     let until_when = Instant::now() + Duration::from_secs(seconds.unwrap_or(3));
     let mut turn = 0_usize;
@@ -326,23 +304,21 @@ async fn fault_o05_reloads_under_load() {
     world.end().await;
 }
 
-/// An upstream that is kept by a reload keeps its state: an engine that asked to be spared is still spared.
+/// An upstream that is kept by a reload keeps its state: an engine that requested a pause still has it.
 #[tokio::test]
 async fn fault_o05_u23_what_stays_keeps_what_is_known_of_it() {
     let pushes = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 60\r\ncontent-length: 0\r\n\r\n";
-    let engines =
-        vec![Engine::script(Script::new().raw(pushes)).await, Engine::script(Script::answer("a", 1)).await];
-    let world = World::fleet(engines, Setup::new().config(QUICK), &[]).await;
-    world.wait_until_up().await;
-    let ask = async || assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    let engines = [Script::new().raw(pushes), Script::answer("a", 1)];
+    let world = World::fleet_up(engines, Setup::new().config(QUICK), &[]).await;
+    let send = async || assert_eq!(world.stream("").await.head.status, 200);
     while world.attempt_counts()[0] == 0 {
-        ask().await;
+        send().await;
     }
     let engines: Vec<_> = world.engines().collect();
     let named = [(0, engines[0], ""), (1, engines[1], ""), (2, engines[0], "")];
     world.samewire.reconfigure(&format!("{QUICK}{}", upstreams(named))).await;
     for _ in 0..20 {
-        ask().await;
+        send().await;
     }
     let metrics = world.samewire.metrics().await;
     let asked =
@@ -363,13 +339,13 @@ async fn fault_o06_o09_no_file_that_is_read_again_opens_a_door() {
     {
         world.samewire.configure(text);
         world.samewire.signal("HUP");
-        until("it is refused", PATIENCE, || world.samewire.count_logged(REFUSED) > n).await;
-        assert_eq!(world.ask(&stranger).await.head.status, 401, "{text}");
-        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200, "{text}");
+        until("it is refused", || world.samewire.count_logged(REFUSED) > n).await;
+        assert_eq!(world.request(&stranger).await.head.status, 401, "{text}");
+        assert_eq!(world.stream("").await.head.status, 200, "{text}");
     }
     // Unless the file says so explicitly.
     world.samewire.reconfigure(&format!("{OPEN}{right}")).await;
-    assert_eq!(world.ask(&stranger).await.head.status, 200);
+    assert_eq!(world.request(&stranger).await.head.status, 200);
     world.end().await;
 }
 
@@ -378,17 +354,15 @@ async fn fault_o06_o09_no_file_that_is_read_again_opens_a_door() {
 #[tokio::test]
 async fn fault_o05_o19_how_engines_do_outlives_a_change() {
     let gate = Gate::default();
-    let tokens =
-        Script::new().head_sse().role().text("a").tok("t", 600, Duration::from_millis(10)).wait(&gate);
-    let engine = Engine::script(tokens.finish("stop").done().end()).await;
-    let world = World::fleet(vec![engine], Setup::new().config(QUICK), &[]).await;
-    world.wait_until_up().await;
+    let tokens = Script::stream().text("a").tok("t", 600, Duration::from_millis(10)).wait(&gate);
+    let engine = Engine::script(tokens.stop()).await;
+    let world = World::fleet_up(vec![engine], Setup::new().config(QUICK), &[]).await;
     let running = stream_of(&world).await;
     world.engine.set_health(Script::new().hang());
     let lines = "[timeouts]\nconnect = 1\n";
     let before = world.engine.probes().len();
     world.samewire.reconfigure(&format!("{lines}{}", first(&world, 1))).await;
-    until("it is probed", PATIENCE, || world.engine.probes().len() > before + 5).await;
+    until("it is probed", || world.engine.probes().len() > before + 5).await;
     assert_eq!(world.samewire.admin("/readyz").await.head.status, 200);
     let other = stream_of(&world).await;
     gate.open();
@@ -404,9 +378,9 @@ async fn fault_o06_o24_a_file_that_never_ends_holds_up_nothing() {
     let path = world.samewire.config();
     std::fs::remove_file(path).unwrap();
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
-    until("it is refused", Duration::from_secs(30), || world.samewire.count_logged(REFUSED) > 0).await;
+    until_within("it is refused", Duration::from_secs(30), || world.samewire.count_logged(REFUSED) > 0).await;
     assert_eq!(world.samewire.admin("/livez").await.head.status, 200);
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    assert_eq!(world.stream("").await.head.status, 200);
     std::fs::remove_file(path).unwrap();
     let right = first(&world, 1);
     world.samewire.reconfigure(&right).await;
@@ -424,12 +398,7 @@ fn check(samewire: &Samewire) -> (Option<i32>, String) {
 /// An invalid file changes nothing, and is reported as `check` reports it.
 #[tokio::test]
 async fn fault_o06_what_is_wrong_changes_nothing() {
-    let world = World::fleet(
-        vec![Engine::script(Script::answer("a", 1)).await],
-        Setup::new().config(QUICK).allow_errors(),
-        &[],
-    )
-    .await;
+    let world = World::fleet([Script::answer("a", 1)], Setup::new().config(QUICK).allow_errors(), &[]).await;
     let canary = "sk-CANARY-9d2b";
     let right = upstreams([(0, &world.engine, "")]);
     let open = file("open", canary);
@@ -479,16 +448,16 @@ async fn fault_o06_what_is_wrong_changes_nothing() {
         let (code, told) = check(&world.samewire);
         assert_eq!(code, Some(2), "{text}");
         world.samewire.signal("HUP");
-        until("it is refused", PATIENCE, || world.samewire.count_logged(REFUSED) > n).await;
+        until("it is refused", || world.samewire.count_logged(REFUSED) > n).await;
         let lines = world.samewire.logs();
         let line = lines.iter().rfind(|line| line.contains(REFUSED)).unwrap();
-        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let line: Value = serde_json::from_str(line).unwrap();
         let logged = line["mistakes"].as_str().unwrap_or_else(|| panic!("{line}"));
         let told: Vec<_> = told.lines().collect();
         assert_eq!(logged.lines().collect::<Vec<_>>(), told, "{text}");
         assert!(!logged.contains(canary), "{logged}");
         world.samewire.metric_becomes("samewire_config_last_reload_success", 0).await;
-        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200, "{text}");
+        assert_eq!(world.stream("").await.head.status, 200, "{text}");
     }
     assert_eq!(world.samewire.count_logged(IN_FORCE), 0);
     for path in [open, empty] {
@@ -501,23 +470,19 @@ async fn fault_o06_what_is_wrong_changes_nothing() {
 /// ones finish their requests.
 #[tokio::test]
 async fn fault_o23_engines_come_and_go_under_load() {
-    let mut engines = Vec::new();
-    for _ in 0..4 {
-        engines.push(Engine::script(paced()).await);
-    }
+    let engines = (0..4).map(|_| paced());
     let world =
-        World::fleet(engines, Setup::new().config(QUICK), &["", "weight = 0", "weight = 0", "weight = 0"])
+        World::fleet_up(engines, Setup::new().config(QUICK), &["", "weight = 0", "weight = 0", "weight = 0"])
             .await;
-    world.wait_until_up().await;
     let one = first(&world, 1);
     world.samewire.reconfigure(&one).await;
     let load = Load::of(12, world.proxy(), WHOLE);
-    until("it flows", PATIENCE, || world.attempt_counts()[0] > 50).await;
+    until("it flows", || world.attempt_counts()[0] > 50).await;
     let four = first(&world, 4);
     world.samewire.reconfigure(&four).await;
     let before: usize = world.attempt_counts().iter().sum();
     let began = Instant::now();
-    until("all have some of it", Duration::from_secs(30), || {
+    until_within("all have some of it", Duration::from_secs(30), || {
         world.attempt_counts().iter().all(|share| *share > 10)
     })
     .await;
@@ -532,7 +497,7 @@ async fn fault_o23_engines_come_and_go_under_load() {
     world.samewire.reconfigure(&one).await;
     let gone = world.attempt_counts();
     let before = gone[0];
-    until("the one goes on", PATIENCE, || world.attempt_counts()[0] > before + 30).await;
+    until("the one goes on", || world.attempt_counts()[0] > before + 30).await;
     // A request whose engine was chosen just before the reload arrives just after it.
     let late = world.attempt_counts().iter().zip(&gone).skip(1).map(|(now, then)| now - then).sum::<usize>();
     assert!(late <= 12, "{late} requests for those that are gone");

@@ -3,12 +3,9 @@
 use crate::postgres::{connect, database};
 use crate::responses::over_chat::{engine, object, prompt};
 use crate::responses::races::random;
-use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Samewire, Script, Setup, World, until, within};
+use crate::sim::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use serde_json::{Value, json};
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 /// Time after a crash within which clients must see the end of every response (O16).
 pub const TOLD: Duration = Duration::from_secs(30);
@@ -32,14 +29,13 @@ pub fn id(object: &Value) -> String {
 
 /// Starts a background response that runs until it is stopped.
 async fn started(proxy: SocketAddr) -> String {
-    let made = object(&prompt("m", r#","background":true"#).ask(proxy).await);
+    let made = object(&prompt("m", r#","background":true"#).answer(proxy).await);
     assert_eq!(made["status"], "queued");
     id(&made)
 }
 
 fn slow(tokens: usize) -> Script {
-    let stream = Script::new().head_sse().role().tok("a", tokens, Duration::from_millis(10));
-    stream.finish("stop").done().end()
+    Script::stream().tok("a", tokens, Duration::from_millis(10)).stop()
 }
 
 /// Returns the events that a reader gets from here to the end.
@@ -69,20 +65,17 @@ pub fn sound(events: &[Value], after: usize, end: &str) {
 #[tokio::test]
 async fn fault_o01_a_drain_waits_for_those_who_follow_a_response() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a.0 ").wait(&gate).text("a.1 ");
+    let script = Script::stream().text("a.0 ").wait(&gate).text("a.1 ");
     let setup = on(&database().await).config("[timeouts]\nsettle = 0.2");
-    let world = World::start(Engine::script(script.finish("stop").done().end()).await, setup.clone()).await;
+    let world = World::start(script.stop(), setup.clone()).await;
     let other = another(&world, &setup).await;
     let made = started(world.proxy()).await;
-    let mut reader = Client::connect(other.proxy).await;
-    reader.send(&at(&made, "?stream=true").bytes()).await;
-    reader.head().await;
-    reader.event_with("a.0").await;
+    let mut reader = at(&made, "?stream=true").begin_until(other.proxy, "a.0").await;
     let admin = other.admin;
-    let waits = tokio::spawn(async move { Request::get("/drain/wait").ask(admin).await });
+    let waits = tokio::spawn(async move { Request::get("/drain/wait").answer(admin).await });
     let refused = || std::net::TcpStream::connect(other.proxy).is_err();
-    until("the listener is closed", PATIENCE, refused).await;
-    let status: Value = serde_json::from_str(other.admin("/status").await.text()).unwrap();
+    until("the listener is closed", refused).await;
+    let status = other.admin("/status").await.json();
     assert_eq!((&status["requests_running"], waits.is_finished()), (&json!(1), false));
     gate.open();
     let rest = String::from_utf8(reader.rest().await).unwrap();
@@ -95,23 +88,23 @@ async fn fault_o01_a_drain_waits_for_those_who_follow_a_response() {
 #[tokio::test]
 async fn what_one_has_made_the_other_continues_and_removes() {
     let setup = on(&database().await);
-    let world = World::start(engine().await, setup.clone()).await;
+    let world = World::start(engine(), setup.clone()).await;
     let other = another(&world, &setup).await;
-    let first = object(&world.ask(&prompt("text", "")).await);
-    assert_eq!(object(&at(&id(&first), "").ask(other.proxy).await), first);
+    let first = object(&world.request(&prompt("text", "")).await);
+    assert_eq!(object(&at(&id(&first), "").answer(other.proxy).await), first);
     let next = prompt("text", &format!(r#","previous_response_id":"{}""#, id(&first)));
-    let second = object(&next.ask(other.proxy).await);
-    let body: Value = serde_json::from_slice(&world.engine.attempts()[1].body).unwrap();
+    let second = object(&next.answer(other.proxy).await);
+    let body = world.engine.attempts()[1].json();
     assert_eq!(body["messages"][1], json!({"role": "assistant", "content": "Hello wörld\n"}));
-    assert_eq!(object(&world.ask(&at(&id(&second), "")).await), second);
+    assert_eq!(object(&world.request(&at(&id(&second), "")).await), second);
     let items = [
-        world.ask(&at(&id(&second), "/input_items")).await,
-        at(&id(&second), "/input_items").ask(other.proxy).await,
+        world.request(&at(&id(&second), "/input_items")).await,
+        at(&id(&second), "/input_items").answer(other.proxy).await,
     ];
     assert_eq!(object(&items[0]), object(&items[1]));
     let gone = Request::new("DELETE", &format!("/v1/responses/{}", id(&second)));
-    assert_eq!(world.ask(&gone).await.head.status, 200);
-    assert_eq!(at(&id(&second), "").ask(other.proxy).await.head.status, 404);
+    assert_eq!(world.request(&gone).await.head.status, 200);
+    assert_eq!(at(&id(&second), "").answer(other.proxy).await.head.status, 404);
     world.end().await;
 }
 
@@ -119,16 +112,16 @@ async fn what_one_has_made_the_other_continues_and_removes() {
 #[tokio::test]
 async fn what_one_has_sealed_the_other_opens() {
     let setup = on(&database().await);
-    let world = World::start(engine().await, setup.clone()).await;
+    let world = World::start(engine(), setup.clone()).await;
     let other = another(&world, &setup).await;
     const INCLUDE: &str = r#","store":false,"include":["reasoning.encrypted_content"]"#;
-    let mut item = object(&world.ask(&prompt("reason", INCLUDE)).await)["output"][0].clone();
+    let mut item = object(&world.request(&prompt("reason", INCLUDE)).await)["output"][0].clone();
     item["content"] = json!([]);
     let body = json!({"model": "text", "store": false, "input": [item, {"role": "user", "content": "x"}]});
-    let answer = Request::post("/v1/responses", body.to_string()).ask(other.proxy).await;
+    let answer = Request::post("/v1/responses", body.to_string()).answer(other.proxy).await;
     assert_eq!(answer.head.header("x-samewire-dropped"), None);
     object(&answer);
-    let sent: Value = serde_json::from_slice(&world.engine.attempts()[1].body).unwrap();
+    let sent = world.engine.attempts()[1].json();
     assert_eq!(sent["messages"][0], json!({"role": "assistant", "content": "", "reasoning": "Two and two."}));
     world.end().await;
 }
@@ -157,16 +150,16 @@ async fn fault_c42_c43_the_other_reads_along_from_any_event_and_cancels() {
         let request = at(&made, &format!("?stream=true&starting_after={after}"));
         assert_eq!(follow(other.proxy, request).await, all[after + 1..]);
     }
-    assert_eq!(object(&at(&made, "").ask(other.proxy).await), all.last().unwrap()["response"]);
+    assert_eq!(object(&at(&made, "").answer(other.proxy).await), all.last().unwrap()["response"]);
 
     let endless = started(world.proxy()).await;
-    until("the engine works", PATIENCE, || world.engine.active_generations() == 1).await;
+    until("the engine works", || world.engine.active_generations() == 1).await;
     let reader = tokio::spawn(follow(other.proxy, at(&endless, "?stream=true")));
     let cancel = Request::post(&format!("/v1/responses/{endless}/cancel"), "");
-    let cancelled = object(&cancel.ask(other.proxy).await);
+    let cancelled = object(&cancel.answer(other.proxy).await);
     assert_eq!(cancelled["status"], "cancelled");
-    assert_eq!(object(&world.ask(&at(&endless, "")).await), cancelled);
-    until("the engine stops", PATIENCE, || world.engine.active_generations() == 0).await;
+    assert_eq!(object(&world.request(&at(&endless, "")).await), cancelled);
+    until("the engine stops", || world.engine.active_generations() == 0).await;
     sound(&reader.await.unwrap(), 0, "response.incomplete");
     world.end().await;
 }
@@ -195,8 +188,8 @@ async fn fault_o16_what_a_lost_replica_ran_is_closed_once() {
     let mut random = random();
     let database = database().await;
     let setup = on(&database).config(LEASE);
-    let endless = Script::new().head_sse().role().tok("a", 3_000, Duration::from_millis(15)).hang();
-    let world = World::start(Engine::script(endless).await, setup.clone().allow_errors()).await;
+    let endless = Script::stream().tok("a", 3_000, Duration::from_millis(15)).hang();
+    let world = World::start(endless, setup.clone().allow_errors()).await;
     let other = another(&world, &setup).await;
     let stopped = another(&world, &setup).await;
     let mut lost = Vec::new();
@@ -206,7 +199,7 @@ async fn fault_o16_what_a_lost_replica_ran_is_closed_once() {
     let survives = started(world.proxy()).await;
     let kills = (0..KILLED).map(|_| killed(&world, &setup, EACH, StdRng::seed_from_u64(random.random())));
     lost.extend(futures::future::join_all(kills).await.concat());
-    until("the engine works", PATIENCE, || world.engine.active_generations() == EACH + 1).await;
+    until("the engine works", || world.engine.active_generations() == EACH + 1).await;
     stopped.signal("STOP");
     let crash = Instant::now();
     let readers: Vec<_> = lost
@@ -215,7 +208,7 @@ async fn fault_o16_what_a_lost_replica_ran_is_closed_once() {
         .collect();
     for id in &lost {
         loop {
-            let stored = object(&world.ask(&at(id, "")).await);
+            let stored = object(&world.request(&at(id, "")).await);
             if stored["status"] == "failed" {
                 let error = &stored["error"];
                 assert_eq!(error["code"], "server_error");
@@ -248,9 +241,9 @@ async fn fault_o16_what_a_lost_replica_ran_is_closed_once() {
     // Each was taken over once (term 2), and has failed (state 4).
     assert!(closed.iter().all(|row| (row.2, row.3) == (2, 4)), "{closed:?}");
     stopped.signal("CONT");
-    until("it stops working", PATIENCE, || world.engine.active_generations() == 1).await;
+    until("it stops working", || world.engine.active_generations() == 1).await;
     assert_eq!(rows().await, closed);
-    assert_eq!(object(&world.ask(&at(&survives, "")).await)["status"], "in_progress");
-    world.ask(&Request::post(&format!("/v1/responses/{survives}/cancel"), "")).await;
+    assert_eq!(object(&world.request(&at(&survives, "")).await)["status"], "in_progress");
+    world.post(&format!("/v1/responses/{survives}/cancel"), "").await;
     world.end().await;
 }

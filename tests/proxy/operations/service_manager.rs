@@ -1,9 +1,8 @@
-//! Service manager, such as systemd: the sockets that it passes, and what it is told.
+//! Service manager, such as systemd: the sockets that it passes, and the messages that it gets.
 
 use super::draining::{drain, finished};
-use super::operators::wait_for;
 use crate::canonical::Canonical;
-use crate::sim::{Engine, PATIENCE, Request, Samewire, Script, Setup, until, within};
+use crate::sim::prelude::*;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
@@ -40,18 +39,17 @@ async fn fault_o29_passed_sockets_are_served_and_survive_a_drain() {
     let mut samewire = Samewire::spawn_as(passing("tcp,tcp", &engine.url()));
     samewire.wait_until_it_listens().await;
     let expected = Canonical::answer("a", 1);
-    assert_eq!(Request::stream("").ask(samewire.proxy).await.text(), expected.text());
-    wait_for(&samewire, "/readyz", 200).await;
+    assert_eq!(Request::stream("").answer(samewire.proxy).await.text(), expected.text());
+    samewire.admin_becomes("/readyz", 200).await;
     let drained = finished(drain(samewire.admin, &["--wait", "60s"])).await;
     assert_eq!(drained.status.code(), Some(0));
     // The manager's socket stays open: a client waits in its queue.
     let proxy = samewire.proxy;
-    let waiting = tokio::spawn(async move { Request::stream("").ask(proxy).await.text().to_owned() });
+    let waiting = tokio::spawn(async move { Request::stream("").answer(proxy).await.text().to_owned() });
     let undone = finished(drain(samewire.admin, &["--undo"])).await;
     assert_eq!(undone.status.code(), Some(0));
     assert_eq!(within("it is served", waiting).await.expect("no panic"), expected.text());
-    samewire.signal("TERM");
-    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+    samewire.stop().await;
 }
 
 #[test]
@@ -119,9 +117,9 @@ async fn fault_o30_a_service_manager_that_does_not_listen_stops_nothing() {
         .environment("NOTIFY_SOCKET", "/nonexistent/notify")
         .environment("WATCHDOG_USEC", "1000");
     let samewire = Samewire::start(&setup).await;
-    assert_eq!(Request::stream("").ask(samewire.proxy).await.text(), Canonical::answer("a", 1).text());
+    assert_eq!(Request::stream("").answer(samewire.proxy).await.text(), Canonical::answer("a", 1).text());
     let logged = || samewire.count_logged("the service manager cannot be told") > 1;
-    until("it is logged", PATIENCE, logged).await;
+    until("it is logged", logged).await;
 }
 
 #[tokio::test]
@@ -138,11 +136,10 @@ async fn fault_o30_a_service_manager_that_does_not_read_stops_nothing() {
         .environment("WATCHDOG_USEC", "1000");
     let mut samewire = Samewire::start(&setup).await;
     let is_full = || samewire.count_logged("a message is left out") > 1;
-    until("its queue is full", PATIENCE, is_full).await;
-    assert_eq!(Request::stream("").ask(samewire.proxy).await.text(), Canonical::answer("a", 1).text());
+    until("its queue is full", is_full).await;
+    assert_eq!(Request::stream("").answer(samewire.proxy).await.text(), Canonical::answer("a", 1).text());
     assert_eq!(samewire.admin("/livez").await.head.status, 200);
-    samewire.signal("TERM");
-    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+    samewire.stop().await;
     drop(manager);
     let _ = std::fs::remove_file(&path);
 }

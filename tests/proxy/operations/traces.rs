@@ -2,9 +2,7 @@
 //! O22).
 
 use crate::collector::{Collector, attributes};
-use crate::sim::{
-    Client, Engine, KEY, PATIENCE, PROMPT, Request, Samewire, Script, Setup, World, until, write_secret,
-};
+use crate::sim::prelude::*;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -26,8 +24,8 @@ fn sides(spans: &[Span]) -> (Vec<&Span>, Vec<&Span>) {
 async fn requests_at_once_are_spans_beside_each_other() {
     let collector = Collector::start().await;
     let setup = Setup::new().config(&collector.config());
-    let world = World::start_as(Engine::script(Script::answer("a", 5)).await, "transformers", setup).await;
-    assert_eq!(world.ask(&Request::stream(r#","n":3"#)).await.head.status, 200);
+    let world = World::start_as(Script::answer("a", 5), "transformers", setup).await;
+    assert_eq!(world.stream(r#","n":3"#).await.head.status, 200);
     let spans = collector.wait(4).await;
     let (server, client) = sides(&spans);
     assert_eq!((server.len(), client.len()), (1, 3));
@@ -53,12 +51,10 @@ async fn requests_at_once_are_spans_beside_each_other() {
 async fn a_request_is_told_of_with_the_engine_that_was_asked() {
     let collector = Collector::start().await;
     let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
-    let world =
-        World::start(Engine::script(Script::answer("a", 5)).await, Setup::new().config(&collector.config()))
-            .await;
-    world.ask(&Request::get("/v1/models")).await;
+    let world = World::start(Script::answer("a", 5), Setup::new().config(&collector.config())).await;
+    world.get("/v1/models").await;
     world
-        .ask(
+        .request(
             &Request::stream("")
                 .header("traceparent", PARENT)
                 .header("tracestate", "a=b")
@@ -157,11 +153,11 @@ async fn trace_context_goes_on_or_begins() {
     let mut recorded = BTreeSet::new();
     for traced in [true, false] {
         let setup = if traced { Setup::new().config(&collector.config()) } else { Setup::new() };
-        let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
+        let world = World::plain(setup).await;
         for (n, (lines, goes_on, is_recorded)) in CONTEXTS.into_iter().enumerate() {
             let request =
                 lines.iter().fold(Request::stream(""), |request, (name, value)| request.header(name, value));
-            world.ask(&request).await;
+            world.request(&request).await;
             let seen = world.engine.wait_attempts(n + 1).await.pop().expect("one");
             assert_eq!(seen.header("tracestate"), None, "{lines:?}");
             let told = seen.header("traceparent");
@@ -208,7 +204,7 @@ async fn the_environment_names_the_collector_and_its_key() {
         .config(nowhere)
         .environment("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.0.url())
         .environment("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20CANARY-VARIABLE");
-    // OpenTelemetry has the URL for traces alone used as it is.
+    // By OpenTelemetry, the URL for traces alone is used unchanged.
     let exact = Setup::new()
         .environment("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &format!("{}/ingest/otel", collector.0.url()));
     for (n, (setup, key, tenant, path)) in [
@@ -219,8 +215,8 @@ async fn the_environment_names_the_collector_and_its_key() {
     .into_iter()
     .enumerate()
     {
-        let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
-        world.ask(&Request::stream("")).await;
+        let world = World::start(Script::answer("a", 1), setup).await;
+        world.stream("").await;
         let posts = collector.0.wait_attempts(n + 1).await;
         assert_eq!((posts[n].header("authorization"), posts[n].header("x-tenant")), (key, tenant));
         assert_eq!(posts[n].target, path);
@@ -233,10 +229,9 @@ async fn the_environment_names_the_collector_and_its_key() {
 async fn a_share_of_traces_is_recorded() {
     let collector = Collector::start().await;
     let config = format!("{}\nsample = 0", collector.config());
-    let world =
-        World::start(Engine::script(Script::answer("a", 1)).await, Setup::new().config(&config)).await;
-    world.ask(&Request::stream("")).await;
-    world.ask(&Request::stream("").header("traceparent", PARENT)).await;
+    let world = World::configured(&config).await;
+    world.stream("").await;
+    world.request(&Request::stream("").header("traceparent", PARENT)).await;
     let told = world.engine.attempts().remove(0).header("traceparent").expect("told all the same").to_owned();
     assert_eq!(&told[53..], "02", "not recorded");
     let spans = collector.wait(2).await;
@@ -244,7 +239,7 @@ async fn a_share_of_traces_is_recorded() {
     world.end().await;
 }
 
-/// Each attempt has a span of its own, and its engine gets that span's id.
+/// Each attempt has its own span, and its engine gets that span's id.
 #[tokio::test]
 async fn every_attempt_is_a_span() {
     let collector = Collector::start().await;
@@ -253,13 +248,13 @@ async fn every_attempt_is_a_span() {
     let setup = Setup::new().upstream(&broken.url()).upstream(&good.url()).config(&collector.config());
     let samewire = Samewire::start(&setup).await;
     for _ in 0..100 {
-        assert_eq!(Request::stream("").ask(samewire.proxy).await.head.status, 200);
+        assert_eq!(Request::stream("").answer(samewire.proxy).await.head.status, 200);
         if broken.attempt_count() > 0 {
             break;
         }
     }
     let told = broken.wait_attempts(1).await.remove(0).header("traceparent").expect("a trace").to_owned();
-    until("the spans", PATIENCE, || {
+    until("the spans", || {
         collector.spans().iter().filter(|span| hex(&span.trace_id) == told[3..35]).count() >= 3
     })
     .await;
@@ -291,14 +286,14 @@ async fn errors_are_told_by_their_codes() {
     let scripts = vec![
         Script::new().json("400 Bad Request", invented),
         Script::new().json("500 Oops", r#"{"error":{"message":"ODDITY-ERROR","type":"x","code":500}}"#),
-        Script::new().head_sse().role().text("CANARY-ANSWER").rst(),
+        Script::stream().text("CANARY-ANSWER").rst(),
     ];
     let setup = Setup::new().allow_errors().config(&collector.config());
-    let world = World::start(Engine::in_turn(scripts).await, setup).await;
+    let world = World::start(Engine::in_turn(scripts), setup).await;
     for _ in 0..3 {
-        world.ask(&Request::stream("")).await;
+        world.stream("").await;
     }
-    world.ask(&Request::chat("{")).await;
+    world.chat("{").await;
     let spans = collector.wait(7).await;
     let (server, client) = sides(&spans);
     let told: Vec<_> = server
@@ -331,7 +326,7 @@ async fn errors_are_told_by_their_codes() {
 async fn nothing_confidential_is_in_a_trace() {
     let collector = Collector::start().await;
     let setup = Setup::new().config(&collector.config()).config("[log]\nlevel = \"trace\"");
-    let world = World::start(Engine::script(Script::answer("CANARY-ANSWER", 3)).await, setup).await;
+    let world = World::start(Script::answer("CANARY-ANSWER", 3), setup).await;
     let more = r#","user":"CANARY-USER","metadata":{"CANARY-KEY":"CANARY-VALUE"},"stop":["CANARY-STOP"]"#;
     let mut asked = 0;
     for request in [
@@ -347,10 +342,10 @@ async fn nothing_confidential_is_in_a_trace() {
         Request::get("/v1/ODDITY-PATH?key=CANARY-QUERY"),
         Request::new("ODDITY", "/v1/models"),
     ] {
-        world.ask(&request.header("cookie", "CANARY-COOKIE").header("x-a", "CANARY-HEADER")).await;
+        world.request(&request.header("cookie", "CANARY-COOKIE").header("x-a", "CANARY-HEADER")).await;
         asked += 1;
     }
-    until("all of them", PATIENCE, || sides(&collector.spans()).0.len() >= asked).await;
+    until("all of them", || sides(&collector.spans()).0.len() >= asked).await;
     let raw = collector.raw();
     // The log has paths, methods and model names as received; traces and metrics do not.
     assert!(!world.samewire.metrics().await.contains("ODDITY"));
@@ -369,7 +364,7 @@ async fn traced(config: &str) -> (Engine, Samewire) {
 }
 
 /// Sends so many requests, each of which is a span.
-async fn ask(samewire: &Samewire, requests: usize) {
+async fn send(samewire: &Samewire, requests: usize) {
     let mut client = Client::connect(samewire.proxy).await;
     let request = Request::get("/v1/nothing").bytes();
     for _ in 0..requests {
@@ -394,7 +389,7 @@ async fn dropped(samewire: &Samewire, before: u64) -> u64 {
 /// Faulty collectors of every kind: clients notice nothing.
 #[tokio::test]
 async fn fault_o22_a_collector_that_does_not_take_them_stops_nobody() {
-    let (refusing, _held) = crate::engines::waiting::refusing();
+    let (refusing, _held) = crate::sim::refusing();
     let collectors = [
         Collector::script(Script::new().hang()).await,
         Collector::script(Script::new().json("503 Busy", "{}")).await,
@@ -407,14 +402,14 @@ async fn fault_o22_a_collector_that_does_not_take_them_stops_nobody() {
         let mut lost = 0;
         // Two posts that fail, one after the other.
         for _ in 0..2 {
-            ask(&samewire, 10).await;
-            assert_eq!(Request::stream("").ask(samewire.proxy).await.head.status, 200, "{config}");
+            send(&samewire, 10).await;
+            assert_eq!(Request::stream("").answer(samewire.proxy).await.head.status, 200, "{config}");
             lost = dropped(&samewire, lost).await;
         }
         samewire.signal("TERM");
         assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0), "{config}");
         let is_said = || samewire.count_logged("the collector takes no traces") == 1;
-        until("it is said once", PATIENCE, is_said).await;
+        until("it is said once", is_said).await;
     });
     futures::future::join_all(played).await;
 }
@@ -426,10 +421,10 @@ async fn spans_that_a_collector_rejects_are_dropped_ones() {
     let answer = "\n\x0b\x08\x02\x12\x07no room";
     let collector = Collector::script(Script::new().whole("200 OK", "application/x-protobuf", answer)).await;
     let (_engine, samewire) = traced(&collector.config()).await;
-    ask(&samewire, 2).await;
+    send(&samewire, 2).await;
     assert_eq!(dropped(&samewire, 1).await, 2);
     let is_said = || samewire.count_logged("it rejects 2 spans: no room") == 1;
-    until("it is said", PATIENCE, is_said).await;
+    until("it is said", is_said).await;
 }
 
 /// A collector keeps its first post waiting for longer than the test lasts, until no more spans have room.
@@ -439,8 +434,8 @@ async fn fault_o22_a_full_queue_stops_nobody() {
     const MANY: usize = 2048 + 512 + 100;
     let collector = Collector::script(Script::new().hang()).await;
     let (_engine, mut samewire) = traced(&format!("{}\ntimeout = 600", collector.config())).await;
-    ask(&samewire, MANY).await;
-    assert_eq!(Request::stream("").ask(samewire.proxy).await.head.status, 200);
+    send(&samewire, MANY).await;
+    assert_eq!(Request::stream("").answer(samewire.proxy).await.head.status, 200);
     dropped(&samewire, 0).await;
     samewire.signal("TERM");
     let start = Instant::now();
@@ -458,10 +453,9 @@ async fn fault_o22_the_last_spans_are_not_lost() {
         Setup::new().upstream(&engine.url()).config(&collector.config()).config("[timeouts]\nsettle = 0");
     let mut samewire = Samewire::start(&setup).await;
     for _ in 0..10 {
-        Request::stream("").ask(samewire.proxy).await;
+        Request::stream("").answer(samewire.proxy).await;
     }
-    samewire.signal("TERM");
-    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+    samewire.stop().await;
     assert_eq!(collector.spans().iter().map(|span| &span.span_id).collect::<BTreeSet<_>>().len(), 20);
 }
 
@@ -471,15 +465,13 @@ async fn fault_o22_a_collector_comes_back() {
     let busy = Script::new().json("503 Busy", "{}");
     let good = Script::new().whole("200 OK", "application/x-protobuf", "");
     let collector = Collector(Engine::in_turn(vec![busy, good]).await);
-    let world =
-        World::start(Engine::script(Script::answer("a", 1)).await, Setup::new().config(&collector.config()))
-            .await;
-    world.ask(&Request::stream("")).await;
+    let world = World::plain(Setup::new().config(&collector.config())).await;
+    world.stream("").await;
     collector.0.wait_attempts(1).await;
     let lines = |what: &'static str| move |line: &String| line.contains(what);
-    until("a warning", PATIENCE, || world.samewire.logs().iter().any(lines("takes no traces"))).await;
-    world.ask(&Request::stream("")).await;
-    until("the end of it", PATIENCE, || world.samewire.logs().iter().any(lines("takes traces again"))).await;
+    until("a warning", || world.samewire.logs().iter().any(lines("takes no traces"))).await;
+    world.stream("").await;
+    until("the end of it", || world.samewire.logs().iter().any(lines("takes traces again"))).await;
     world.samewire.metric_becomes("samewire_spans_dropped_total", 2).await;
     world.samewire.metric_becomes("samewire_spans_exported_total", 2).await;
     world.end().await;

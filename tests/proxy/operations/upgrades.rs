@@ -4,8 +4,7 @@
 
 use crate::responses::over_chat::{chunk, object};
 use crate::responses::stored::Folder;
-use crate::sim::{Engine, Request, Script, World};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -35,7 +34,7 @@ async fn fault_o26_what_every_version_has_stored_is_read_and_continued() {
         let engine = Engine::in_turn(vec![Script::answer("a", 2), another()]).await;
         let world = World::start(engine, folder.setup()).await;
         for (path, was) in &told {
-            let answer = world.ask(&keyless(Request::get(path))).await;
+            let answer = world.request(&keyless(Request::get(path))).await;
             assert_eq!((answer.head.status, answer.text()), (200, was.as_str()), "{version}: {path}");
         }
         // The response that called a tool can be continued, and so can the conversation.
@@ -48,10 +47,10 @@ async fn fault_o26_what_every_version_has_stored_is_read_and_continued() {
             json!([{"type": "function_call_output", "call_id": call_id(&told[path]), "output": "3"}]);
         let next = json!({"model": "m", "input": output, "previous_response_id": previous});
         assert_eq!(
-            object(&world.ask(&keyless(Request::post("/v1/responses", next.to_string()))).await)["status"],
+            object(&world.request(&keyless(Request::post("/v1/responses", next.to_string()))).await)["status"],
             "completed"
         );
-        let messages: Value = serde_json::from_str(world.engine.only().text()).unwrap();
+        let messages = world.engine.only().json();
         let roles: Vec<_> =
             messages["messages"].as_array().unwrap().iter().map(|message| &message["role"]).collect();
         assert_eq!(roles, ["user", "assistant", "user", "assistant", "tool"], "{messages}");
@@ -60,11 +59,11 @@ async fn fault_o26_what_every_version_has_stored_is_read_and_continued() {
         let conversation = conversation.expect("a conversation").rsplit('/').next().unwrap();
         let next = json!({"model": "m", "input": "More", "conversation": conversation});
         assert_eq!(
-            object(&world.ask(&keyless(Request::post("/v1/responses", next.to_string()))).await)["status"],
+            object(&world.request(&keyless(Request::post("/v1/responses", next.to_string()))).await)["status"],
             "completed"
         );
         let items = object(
-            &world.ask(&keyless(Request::get(&format!("/v1/conversations/{conversation}/items")))).await,
+            &world.request(&keyless(Request::get(&format!("/v1/conversations/{conversation}/items")))).await,
         );
         let before: Value =
             serde_json::from_str(&told[&format!("/v1/conversations/{conversation}/items")]).unwrap();

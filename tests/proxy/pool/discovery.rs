@@ -1,8 +1,8 @@
-//! Pods behind Services, named by a scripted Kubernetes API (faults O38). Pods have loopback addresses of their own and
+//! Pods behind Services, named by a scripted Kubernetes API (faults O38). Pods have their own loopback addresses and
 //! the port of the Service, as in a cluster.
 
-use crate::sim::{Engine, Gate, Request, Script, Setup, World, write_secret};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use crate::sim::prelude::*;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -36,7 +36,7 @@ fn list(version: u32, pods: &[(&str, u8, bool)]) -> Script {
         "{{\"kind\":\"EndpointSliceList\",\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"items\":[{}]}}",
         slice(version, pods)
     );
-    Script::new().json("200 OK", &body)
+    Script::ok(&body)
 }
 
 fn watching() -> Script {
@@ -95,7 +95,7 @@ async fn start(api: &Engine, engines: Vec<Engine>) -> World {
 }
 
 async fn answer(world: &World) -> String {
-    world.ask(&Request::stream("")).await.text().to_owned()
+    world.stream("").await.text().to_owned()
 }
 
 #[tokio::test]
@@ -111,13 +111,11 @@ async fn fault_o38_pods_come_and_go() {
         .chunk(event("DELETED", &slice(8, &[])))
         .hang();
     api.set_route(&watch_from(5), watch);
-    let slow = Script::new().head_sse().role().text("pod a").wait(&held).text(" to its end").finish("stop");
+    let slow = Script::stream().text("pod a").wait(&held).text(" to its end").finish("stop");
     let scripts = [Script::answer("service", 1), slow.done().end(), Script::answer("pod b", 1)];
     let world = start(&api, behind_one_port(scripts).await.into()).await;
     world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/a\"}", 1).await;
-    let mut running = crate::sim::Client::connect(world.proxy()).await;
-    running.send(&Request::stream("").bytes()).await;
-    running.event_with_head("pod a").await;
+    let mut running = world.begin_until(&Request::stream(""), "pod a").await;
     moved.open();
     world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/late\"}", 1).await;
     assert!(answer(&world).await.contains("pod b"));
@@ -153,7 +151,7 @@ async fn fault_o38_an_api_that_fails_changes_nothing() {
     let scripts = [Script::answer("service", 1), Script::answer("pod a", 1), Script::answer("pod b", 1)];
     let world = start(&api, behind_one_port(scripts).await.into()).await;
     world.samewire.logged("the verbs list and watch for endpointslices", 1).await;
-    assert!(answer(&world).await.contains("service"), "the URL is asked");
+    assert!(answer(&world).await.contains("service"), "the URL gets it");
     api.set_route(&watch_from(5), watching().wait(&broken).rst());
     api.set_route(LIST, list(5, &[("a", 2, true)]));
     world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/a\"}", 1).await;
@@ -164,7 +162,7 @@ async fn fault_o38_an_api_that_fails_changes_nothing() {
     world.samewire.metric_becomes("samewire_discovery_up{selector=\"app=vllm\"}", 0).await;
     // The pause before the next attempt grows with each one, so there is a single one more.
     world.samewire.metric_becomes("samewire_discovery_failures_total{selector=\"app=vllm\"}", 3).await;
-    assert!(answer(&world).await.contains("pod a"), "what was known stays in use");
+    assert!(answer(&world).await.contains("pod a"), "the known pods stay in use");
     // Told once for each outage.
     world.samewire.logged("the Kubernetes API names no pods", 2).await;
     api.set_route(&watch_from(9), watching().hang());

@@ -1,12 +1,9 @@
 //! Requests that fail on one engine and are answered by another (faults 7).
 
 use crate::canonical::Canonical;
-use crate::engines::waiting::{refusing, unanswered_address};
 use crate::responses::over_chat::{events, prompt};
-use crate::sim::{Attempt, Client, CloseKind, Engine, PATIENCE, Request, Script, Setup, World, until};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use crate::sim::prelude::*;
+use crate::sim::{refusing, unanswered_address};
 
 const BODY: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"whole"},"finish_reason":"stop"}]}"#;
 
@@ -17,7 +14,7 @@ const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
 async fn good() -> Engine {
     Engine::answering(|attempt| match attempt.text().contains(r#""stream":true"#) {
         true => Script::answer("good", 2),
-        false => Script::new().json("200 OK", BODY),
+        false => Script::ok(BODY),
     })
     .await
 }
@@ -35,7 +32,7 @@ async fn failing_first(failures: usize, engines: usize, script: Script) -> Vec<E
             match attempt.text().contains(r#""stream":true"#) {
                 _ if fails => script.clone(),
                 true => Script::answer("good", 2),
-                false => Script::new().json("200 OK", BODY),
+                false => Script::ok(BODY),
             }
         });
         all.push(engine.await);
@@ -49,9 +46,7 @@ fn good_stream() -> String {
 
 /// Starts samewire in front of these engines and waits until their models are known.
 async fn fleet(engines: Vec<Engine>, setup: Setup) -> World {
-    let world = World::fleet(engines, setup, &[]).await;
-    world.wait_until_up().await;
-    world
+    World::fleet_up(engines, setup, &[]).await
 }
 
 fn setup() -> Setup {
@@ -64,7 +59,7 @@ fn refused(status: &str) -> Script {
 
 /// Checks that a request gets the stream of a good engine after this many attempts.
 async fn is_good(world: &World, request: &Request, attempts: &str, what: &str) {
-    let answer = world.ask(request).await;
+    let answer = world.request(request).await;
     assert_eq!(
         (answer.head.status, answer.head.header("x-samewire-attempts")),
         (200, Some(attempts)),
@@ -81,16 +76,14 @@ async fn is_good(world: &World, request: &Request, attempts: &str, what: &str) {
 async fn fault_u01_who_refuses_the_connection_is_passed_over() {
     let (nobody, _held) = refusing();
     let lines = format!("[[upstream]]\nname = \"gone\"\nurl = \"{nobody}\"\nmodels = [\"m\"]");
-    let world = World::fleet(vec![good().await], setup(), &[&lines]).await;
-    world.wait_until_up().await;
+    let world = World::fleet_up([good()], setup(), &[&lines]).await;
     let mut twice = 0;
     for n in 0..30 {
         let request = if n % 2 == 0 { Request::stream("") } else { Request::plain("") };
-        let answer = world.ask(&request).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        let answer = world.request(&request).await.with_status(200);
         twice += usize::from(answer.head.header("x-samewire-attempts") == Some("2"));
     }
-    assert!(twice > 0, "the other one is never asked");
+    assert!(twice > 0, "the other one gets no request");
     // Five failures in a row eject the engine: it does not fail every second request for ever.
     assert!(twice <= 6, "{twice}");
     world.end().await;
@@ -100,12 +93,9 @@ async fn fault_u01_who_refuses_the_connection_is_passed_over() {
 async fn fault_u04_who_never_answers_a_connect_is_passed_over() {
     let (nobody, _held) = unanswered_address();
     let lines = format!("[[upstream]]\nname = \"gone\"\nurl = \"{nobody}\"\nmodels = [\"m\"]");
-    let world =
-        World::fleet(vec![good().await], setup().config("[timeouts]\nconnect = 0.2"), &[&lines]).await;
-    world.wait_until_up().await;
+    let world = World::fleet_up([good()], setup().config("[timeouts]\nconnect = 0.2"), &[&lines]).await;
     for _ in 0..12 {
-        let answer = world.ask(&Request::stream("")).await;
-        assert_eq!(answer.head.status, 200);
+        world.stream("").await.with_status(200);
     }
     world.end().await;
 }
@@ -115,23 +105,17 @@ async fn failures_before_the_first_word_are_answered_by_another() {
     let in_band = |code: u32| {
         Script::new().head_sse().ev(&format!(r#"{{"error":{{"message":"no","code":{code}}}}}"#)).end()
     };
-    let abort = Script::new().head_sse().role().finish("abort").done().end();
+    let abort = Script::stream().finish("abort").done().end();
     for (row, script) in [
         ("fault_u11 reset", Script::new().rst()),
         ("fault_u11 end", Script::new().fin()),
-        ("fault_u12 reset behind the head", Script::new().head_sse().rst()),
-        (
-            "fault_u12 reset behind the role",
-            Script::new().head_sse().role().sleep(Duration::from_millis(20)).rst(),
-        ),
+        ("fault_u12 reset after the head", Script::new().head_sse().rst()),
+        ("fault_u12 reset after the role", Script::stream().sleep(Duration::from_millis(20)).rst()),
         ("fault_u16", abort),
         ("fault_u17 429", in_band(429)),
         ("fault_u17 500", in_band(500)),
         ("fault_u17 503", in_band(503)),
-        (
-            "fault_u17 behind the role",
-            Script::new().head_sse().role().ev(r#"{"error":{"message":"no","code":500}}"#).end(),
-        ),
+        ("fault_u17 after the role", Script::stream().ev(r#"{"error":{"message":"no","code":500}}"#).end()),
         ("fault_u18 500", refused("500 Internal Server Error")),
         ("fault_u18 502", refused("502 Bad Gateway")),
         ("fault_u18 504", refused("504 Gateway Timeout")),
@@ -159,7 +143,7 @@ async fn whole_answers_responses_and_embeddings_are_answered_by_another() {
         is_good(&world, &Request::plain(""), "2", "whole").await;
         world.end().await;
         let world = fleet(failing_first(1, 2, script.clone()).await, setup()).await;
-        let answer = world.ask(&prompt("m", r#","stream":true"#)).await;
+        let answer = world.request(&prompt("m", r#","stream":true"#)).await;
         assert_eq!(answer.head.header("x-samewire-attempts"), Some("2"), "{n}");
         let told = events(&answer);
         for (at, event) in told.iter().enumerate() {
@@ -169,7 +153,7 @@ async fn whole_answers_responses_and_embeddings_are_answered_by_another() {
         assert_eq!(told.last().map(|last| last["type"] == "response.completed"), Some(true), "{n}");
         world.end().await;
         let world = fleet(failing_first(1, 2, script).await, setup()).await;
-        let answer = world.ask(&prompt("m", r#","background":true,"stream":true"#)).await;
+        let answer = world.request(&prompt("m", r#","background":true,"stream":true"#)).await;
         let told = events(&answer);
         for (at, event) in told.iter().enumerate() {
             assert_eq!(event["sequence_number"], at, "{n}: {event}");
@@ -180,14 +164,11 @@ async fn whole_answers_responses_and_embeddings_are_answered_by_another() {
         world.end().await;
     }
     let list = r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1}}"#;
-    let (bad, fine) = (
-        Engine::script(refused("500 Internal Server Error")).await,
-        Engine::script(Script::new().json("200 OK", list)).await,
-    );
+    let (bad, fine) =
+        (Engine::script(refused("500 Internal Server Error")).await, Engine::script(Script::ok(list)).await);
     let world = fleet(vec![bad, fine], setup()).await;
     for _ in 0..12 {
-        let answer = world.ask(&Request::post("/v1/embeddings", r#"{"model":"m","input":"x"}"#)).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        world.post("/v1/embeddings", r#"{"model":"m","input":"x"}"#).await.with_status(200);
     }
     assert!(world.engine.attempt_count() > 0);
     world.end().await;
@@ -212,10 +193,10 @@ async fn what_another_would_say_too_is_not_asked_again() {
             502,
         ),
         ("fault_u29", Script::new().head_sse().ev("{").end(), 502),
-        ("fault_u14", Script::new().head_sse().role().end(), 502),
+        ("fault_u14", Script::stream().end(), 502),
     ] {
         let world = fleet(failing_first(9, 2, script).await, setup()).await;
-        let answer = world.ask(&Request::stream("")).await;
+        let answer = world.stream("").await;
         assert_eq!(
             (answer.head.status, answer.head.header("x-samewire-attempts")),
             (status, Some("1")),
@@ -229,7 +210,7 @@ async fn what_another_would_say_too_is_not_asked_again() {
 /// A request is not retried once the client has received a part of the answer (P6).
 #[tokio::test]
 async fn nothing_is_asked_again_behind_the_first_word() {
-    let spoken = || Script::new().head_sse().role().text("said ");
+    let spoken = || Script::stream().text("said ");
     for (what, script) in [
         ("reset in one go", spoken().rst().in_one_write()),
         ("reset later", spoken().sleep(Duration::from_millis(30)).rst()),
@@ -237,7 +218,7 @@ async fn nothing_is_asked_again_behind_the_first_word() {
         ("abort", spoken().finish("abort").done().end()),
     ] {
         let world = fleet(failing_first(9, 2, script).await, setup()).await;
-        let answer = world.ask(&Request::stream("")).await;
+        let answer = world.stream("").await;
         assert_eq!(answer.head.status, 200, "{what}");
         assert!(
             answer.text().contains("said ") && answer.text().contains("event: error"),
@@ -251,20 +232,18 @@ async fn nothing_is_asked_again_behind_the_first_word() {
 
 #[tokio::test]
 async fn fault_u06_u08_who_says_nothing_is_passed_over_while_there_is_time() {
-    for (row, script) in
-        [("fault_u06", Script::new().hang()), ("fault_u08", Script::new().head_sse().role().hang())]
-    {
+    for (row, script) in [("fault_u06", Script::new().hang()), ("fault_u08", Script::stream().hang())] {
         let times = "[timeouts]\nfirst_token = 0.3\ntotal_stream = 30\ntotal_whole = 30\n[wire]\ncommit_after_seconds = 0";
         let world = fleet(failing_first(1, 2, script.clone()).await, setup().config(times)).await;
         // The status has been sent by then.
-        let answer = world.ask(&Request::stream("")).await;
+        let answer = world.stream("").await;
         let told = answer.text().trim_start_matches(": keepalive\n\n");
         assert_eq!(told, good_stream(), "{row}: one role");
         world.end().await;
         // Less than half of the total time is left.
         let times = "[timeouts]\nfirst_token = 0.3\ntotal_stream = 0.5\ntotal_whole = 0.5";
         let world = fleet(failing_first(1, 2, script).await, setup().config(times)).await;
-        let answer = world.ask(&Request::plain("")).await;
+        let answer = world.request(&Request::plain("")).await;
         assert_eq!((answer.head.status, world.attempt_counts().iter().sum::<usize>()), (504, 1), "{row}");
         world.end().await;
     }
@@ -272,24 +251,20 @@ async fn fault_u06_u08_who_says_nothing_is_passed_over_while_there_is_time() {
 
 #[tokio::test]
 async fn fault_u42_a_request_that_engines_die_of_reaches_two() {
-    let mut engines = Vec::new();
-    for _ in 0..5 {
-        let engine = Engine::answering(|attempt| match attempt.text().contains("marker") {
-            true => Script::new().rst(),
-            false => Script::answer("good", 2),
-        });
-        engines.push(engine.await);
-    }
-    let world = fleet(engines, setup().config("[retry]\nmax_attempts = 4")).await;
+    let engines = Engine::several(5, |attempt| match attempt.text().contains("marker") {
+        true => Script::new().rst(),
+        false => Script::answer("good", 2),
+    });
+    let world = fleet(engines.await, setup().config("[retry]\nmax_attempts = 4")).await;
     let poison = Request::stream(r#","user":"marker""#);
     for n in 1..=3 {
-        let answer = world.ask(&poison).await;
-        assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_reset".into())));
+        let answer = world.request(&poison).await;
+        assert_eq!(answer.failure(), "502 server_error upstream_reset");
         assert_eq!(answer.head.header("x-should-retry"), Some("false"));
         assert_eq!(answer.head.header("x-samewire-attempts"), Some("2"));
         assert_eq!(world.attempt_counts().iter().sum::<usize>(), 2 * n);
     }
-    is_good(&world, &Request::stream(""), "1", "the fleet stands").await;
+    is_good(&world, &Request::stream(""), "1", "the fleet is up").await;
     world.end().await;
 }
 
@@ -318,10 +293,10 @@ async fn fault_u43_what_one_has_read_of_a_body_the_other_gets_whole() {
         for part in [1, length / 2, length] {
             let first = Engine::script(Script::new().rst()).await;
             let world = fleet(vec![first, good().await], setup()).await;
-            // Either engine may be asked first.
+            // Either engine may be first.
             while world.engine.attempt_count() == 0 {
                 world.engine.limit_next_body(part);
-                let answer = world.ask(&request).await;
+                let answer = world.request(&request).await;
                 assert_eq!(answer.head.status, 200, "{part} of {length}");
                 let before = world.engine.attempt_count() + 1;
                 assert_eq!(answer.head.header("x-samewire-attempts"), Some(before.to_string().as_str()));
@@ -343,14 +318,14 @@ async fn fault_u23_all_push_back() {
     let one = Engine::script(pushing("429 Too Many Requests", "retry-after: 20\r\n")).await;
     let other = Engine::script(pushing("503 Service Unavailable", "retry-after: 7\r\n")).await;
     let world = fleet(vec![one, other], setup()).await;
-    let answer = world.ask(&Request::stream("")).await;
+    let answer = world.stream("").await;
     assert!(matches!(answer.head.status, 429 | 503));
     assert_eq!(answer.head.header("retry-after"), Some("7"), "the shorter one");
     assert_eq!(world.attempt_counts(), [1, 1]);
-    // No engine is asked before that time; clients get an error at once.
+    // No engine gets a request before that time; clients get an error at once.
     for _ in 0..20 {
-        let answer = world.ask(&Request::stream("")).await;
-        assert_eq!(answer.head.status, 503, "the one that may be asked first");
+        let answer = world.stream("").await;
+        assert_eq!(answer.head.status, 503, "the one that may be first");
         let after: u64 =
             answer.head.header("retry-after").and_then(|after| after.parse().ok()).expect("seconds");
         assert!((1..=7).contains(&after), "{after}");
@@ -369,7 +344,7 @@ async fn fault_u22_refusals_count_for_nothing() {
     };
     let world = fleet(vec![engine().await, engine().await], setup()).await;
     for _ in 0..200 {
-        assert_eq!(world.ask(&Request::stream(r#","user":"bad""#)).await.head.status, 400);
+        assert_eq!(world.stream(r#","user":"bad""#).await.head.status, 400);
     }
     for _ in 0..20 {
         is_good(&world, &Request::stream(""), "1", "after many refusals").await;
@@ -388,31 +363,26 @@ async fn fault_c24_a_client_that_left_is_not_asked_for_again() {
     const LEAVERS: usize = 3;
     let mut again = 0;
     for _ in 0..WORLDS {
-        let mut engines = Vec::new();
-        for _ in 0..2 {
-            let engine = Engine::answering(|attempt| match is_first(attempt) {
-                true => refused("500 Internal Server Error"),
-                false => Script::answer("good", 2),
-            });
-            engines.push(engine.await);
-        }
-        let world = fleet(engines, setup()).await;
+        let engines = Engine::several(2, |attempt| match is_first(attempt) {
+            true => refused("500 Internal Server Error"),
+            false => Script::answer("good", 2),
+        });
+        let world = fleet(engines.await, setup()).await;
         let failed = || {
             let attempts = world.engines().flat_map(Engine::attempts);
             attempts.filter(|attempt| is_first(attempt) && attempt.finished).count()
         };
         for n in 1..=LEAVERS {
-            let mut client = Client::connect(world.proxy()).await;
-            client.send(&Request::stream("").bytes()).await;
-            until("the first attempt has failed", PATIENCE, || failed() == n).await;
+            let client = world.send(&Request::stream("")).await;
+            until("the first attempt has failed", || failed() == n).await;
             client.leave(CloseKind::Rst);
-            until("the request is over", PATIENCE, || world.samewire.request_lines().len() == n).await;
+            until("the request is over", || world.samewire.request_lines().len() == n).await;
         }
         again += world.attempt_counts().iter().sum::<usize>() - LEAVERS;
         is_good(&world, &Request::stream(""), "2", "a client that stays").await;
         world.end().await;
     }
-    assert!(again <= WORLDS * LEAVERS / 3, "asked again for {again} of {}", WORLDS * LEAVERS);
+    assert!(again <= WORLDS * LEAVERS / 3, "sent again for {again} of {}", WORLDS * LEAVERS);
 }
 
 fn is_first(attempt: &Attempt) -> bool {
@@ -427,7 +397,7 @@ async fn retries_have_a_budget() {
     let world = fleet(vec![engine().await, engine().await], setup().config(lines)).await;
     let start = Instant::now();
     for _ in 0..100 {
-        assert_eq!(world.ask(&Request::stream("")).await.head.status, 500);
+        assert_eq!(world.stream("").await.head.status, 500);
     }
     let took = usize::try_from(start.elapsed().as_secs()).expect("short");
     let asked = world.attempt_counts().iter().sum::<usize>();
@@ -451,10 +421,9 @@ async fn fault_u03_one_replay_for_each_request() {
     // Connections stay with the thread that opened them.
     let world = fleet(vec![engine().await, engine().await], setup().args(&["--threads", "1"])).await;
     while world.attempt_counts().contains(&0) {
-        assert_eq!(world.ask(&Request::stream("")).await.text(), good_stream());
+        assert_eq!(world.stream("").await.text(), good_stream());
     }
-    let answer = world.ask(&Request::stream(r#","user":"poison""#)).await;
-    assert_eq!(answer.head.status, 502);
+    world.stream(r#","user":"poison""#).await.with_status(502);
     let poisoned: Vec<_> = world
         .engines()
         .flat_map(Engine::attempts)

@@ -1,8 +1,7 @@
 //! Load reported by engines: fetched with the probes if configured, exposed as metrics, and used to choose an
 //! engine.
 
-use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Script, Setup, World, until};
-use serde_json::json;
+use crate::sim::prelude::*;
 
 /// Frequent probes that also fetch the engine's load.
 const LOADED: &str = "[health]\ninterval = 0.02\ntimeout = 0.3\nengine_load = true";
@@ -23,7 +22,7 @@ fn vllm(running: usize, waiting: usize) -> Script {
 
 /// Starts an engine whose answers wait at a gate.
 async fn waiting(gate: &Gate) -> Engine {
-    let script = Script::new().head_sse().role().text("x").wait(gate).finish("stop").done().end();
+    let script = Script::stream().text("x").wait(gate).stop();
     Engine::script(script).await
 }
 
@@ -33,7 +32,7 @@ fn asked(engine: &Engine, path: &str) -> usize {
 
 async fn probes(engine: &Engine, more: usize) {
     let before = asked(engine, "/health");
-    until("probes", PATIENCE, || asked(engine, "/health") >= before + more).await;
+    until("probes", || asked(engine, "/health") >= before + more).await;
 }
 
 /// Waits until the metrics contain this line, or no longer contain it.
@@ -73,10 +72,10 @@ async fn what_an_engine_has_to_do_is_shown() {
         probes(&world.engine, 3).await;
         assert_eq!(world.samewire.admin("/readyz").await.head.status, 200, "that is no sickness");
         world.engine.set_route("/metrics", vllm(3, 2));
-        // An engine that reported nothing is asked again at the next identification.
+        // An engine that reported nothing is queried again at the next identification.
         let before = world.samewire.count_logged("upstream is not ready");
         world.engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
-        until("it is down", PATIENCE, || world.samewire.count_logged("upstream is not ready") > before).await;
+        until("it is down", || world.samewire.count_logged("upstream is not ready") > before).await;
         world.engine.set_health(Script::new().whole("200 OK", "", ""));
         shows(&world, &running, true).await;
     }
@@ -105,8 +104,8 @@ async fn sglang_is_asked_where_it_answers() {
     let get_load = json!([{"dp_rank": null, "num_reqs": 5, "num_waiting_reqs": 1, "num_tokens": 9}]);
     for (place, says) in [
         ("/metrics", Script::new().whole("200 OK", "text/plain", metrics)),
-        ("/v1/loads", Script::new().json("200 OK", &loads.to_string())),
-        ("/get_load", Script::new().json("200 OK", &get_load.to_string())),
+        ("/v1/loads", Script::ok(loads)),
+        ("/get_load", Script::ok(get_load)),
     ] {
         let engine = Engine::script(Script::answer("a", 1)).await;
         engine.set_route(
@@ -130,9 +129,8 @@ async fn open_streams(world: &World, streams: usize) -> Vec<Client> {
     let mut clients = Vec::new();
     let before = world.attempt_counts().iter().sum::<usize>();
     for n in 1..=streams {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&Request::stream("").bytes()).await;
-        until("it is asked", PATIENCE, || world.attempt_counts().iter().sum::<usize>() >= before + n).await;
+        let client = world.send(&Request::stream("")).await;
+        until("it has the request", || world.attempt_counts().iter().sum::<usize>() >= before + n).await;
         clients.push(client);
     }
     clients
@@ -189,8 +187,7 @@ async fn where_nobody_asks_only_our_own_requests_count() {
     let gate = Gate::default();
     let engines = vec![waiting(&gate).await, waiting(&gate).await];
     engines[0].set_route("/metrics", vllm(7, 3));
-    let world = World::fleet(engines, Setup::new().config("[health]\ninterval = 0.02"), &[]).await;
-    world.wait_until_up().await;
+    let world = World::fleet_up(engines, Setup::new().config("[health]\ninterval = 0.02"), &[]).await;
     let clients = open_streams(&world, 10).await;
     assert_eq!(world.attempt_counts(), [5, 5]);
     let_go(&gate, clients).await;

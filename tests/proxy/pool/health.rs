@@ -1,9 +1,8 @@
 //! Health of the engine: outcomes of probes, and the readiness derived from them.
 
 use crate::clients::keys::entry;
-use crate::sim::{Client, CloseKind, Engine, Gate, KEY, PATIENCE, Request, Script, Setup, World, until};
+use crate::sim::prelude::*;
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
 
 /// Frequent probes with a short timeout.
 const QUICK: &str = "[health]\ninterval = 0.02\ntimeout = 0.1";
@@ -14,12 +13,7 @@ async fn ready(world: &World) -> u16 {
 
 /// Waits until readiness has this status.
 async fn becomes(world: &World, status: u16) {
-    let waiting = async {
-        while ready(world).await != status {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never {status}"));
+    world.samewire.admin_becomes("/readyz", status).await;
 }
 
 fn asked(world: &World) -> usize {
@@ -29,7 +23,7 @@ fn asked(world: &World) -> usize {
 /// Waits for some more probes.
 async fn probes(world: &World, more: usize) {
     let before = asked(world);
-    until("probes", PATIENCE, || asked(world) >= before + more).await;
+    until("probes", || asked(world) >= before + more).await;
 }
 
 fn status(line: &str) -> Script {
@@ -38,8 +32,7 @@ fn status(line: &str) -> Script {
 
 #[tokio::test]
 async fn fault_o18_an_engine_that_fails_is_not_ready_and_comes_back() {
-    let engine = Engine::script(Script::answer("a", 1)).await;
-    let world = World::start(engine, Setup::new().config(QUICK).allow_errors()).await;
+    let world = World::plain(Setup::new().config(QUICK).allow_errors()).await;
     becomes(&world, 200).await;
     for failing in
         [status("500 Internal Server Error"), status("503 Service Unavailable"), Script::new().hang()]
@@ -63,15 +56,13 @@ async fn fault_o18_an_engine_that_fails_is_not_ready_and_comes_back() {
 /// Behind one fault there may be another: each is logged once.
 #[tokio::test]
 async fn fault_o18_each_cause_of_the_trouble_is_logged() {
-    let engine = Engine::script(Script::answer("a", 1)).await;
     let world =
-        World::start(engine, Setup::new().config("[health]\ninterval = 0.02\ntimeout = 60").allow_errors())
-            .await;
+        World::plain(Setup::new().config("[health]\ninterval = 0.02\ntimeout = 60").allow_errors()).await;
     for (at, line) in
         ["500 Internal Server Error", "502 Bad Gateway", "500 Internal Server Error"].iter().enumerate()
     {
         world.engine.set_health(status(line));
-        until(line, PATIENCE, || world.samewire.count_logged("upstream is not ready") > at).await;
+        until(line, || world.samewire.count_logged("upstream is not ready") > at).await;
         probes(&world, 4).await;
     }
     let lines = world.samewire.logs();
@@ -93,9 +84,9 @@ async fn an_engine_that_refuses_the_probe_for_its_key_is_up() {
     becomes(&world, 200).await;
     probes(&world, 8).await;
     assert_eq!(ready(&world).await, 200);
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    assert_eq!(world.stream("").await.head.status, 200);
     world.end().await;
-    // If samewire has a key of its own for the engine, the refusal is a mistake in the configuration: the engine is up.
+    // If samewire has its own key for the engine, the refusal is a mistake in the configuration: the engine is up.
     let key = std::env::temp_dir().join(format!("samewire-health-key-{}", std::process::id()));
     std::fs::write(&key, "sk-CANARY-health").unwrap();
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -111,7 +102,7 @@ async fn an_engine_that_refuses_the_probe_for_its_key_is_up() {
     world.end().await;
 }
 
-/// The route that the configuration names is asked in place of the engine's own. Where it is missing, the list of
+/// The configured route is requested instead of the engine's own. Where it is missing, the list of
 /// models decides.
 #[tokio::test]
 async fn the_configuration_may_name_the_health_check() {
@@ -146,13 +137,10 @@ async fn one_probe_that_fails_proves_nothing() {
 
 /// Starts a healthy engine with a running stream that continues when the gate opens.
 async fn speaking(gate: &Gate) -> (World, Client) {
-    let script = Script::new().head_sse().role().text("a").wait(gate).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new().config(QUICK).allow_errors()).await;
+    let script = Script::stream().text("a").wait(gate).stop();
+    let world = World::start(script, Setup::new().config(QUICK).allow_errors()).await;
     becomes(&world, 200).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    assert_eq!(client.head().await.status, 200);
-    client.event_with("\"a\"").await;
+    let client = world.begin_until(&Request::stream(""), "\"a\"").await;
     (world, client)
 }
 
@@ -174,36 +162,32 @@ async fn fault_o19_a_busy_engine_may_be_slow_to_say_that_it_is_well() {
     world.end().await;
 }
 
-/// An engine that is busy with others' requests answers probes late. With no other one to go to, it is asked, and
+/// An engine that is busy with others' requests answers probes late. If there is no other, it gets requests, and
 /// its answer shows at once that it is up.
 #[tokio::test]
 async fn fault_o19_late_probes_refuse_no_request() {
-    let engine = Engine::script(Script::answer("a", 1)).await;
-    let world = World::start(engine, Setup::new().config(QUICK).allow_errors()).await;
+    let world = World::plain(Setup::new().config(QUICK).allow_errors()).await;
     becomes(&world, 200).await;
     world.engine.set_health(Script::new().hang());
     becomes(&world, 503).await;
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    assert_eq!(world.stream("").await.head.status, 200);
     assert_eq!(ready(&world).await, 200);
-    // One that refuses its probes is not asked.
+    // One that refuses its probes gets no requests.
     world.engine.set_health(status("503 Service Unavailable"));
     becomes(&world, 503).await;
-    let answer = world.ask(&Request::stream("")).await;
-    assert_eq!(answer.failure(), (503, "server_error".into(), Some("no_healthy_upstream".into())));
+    assert_eq!(world.stream("").await.failure(), "503 server_error no_healthy_upstream");
     world.end().await;
 }
 
 /// While another engine is well, one whose probes are late gets no requests.
 #[tokio::test]
 async fn fault_o19_an_engine_with_late_probes_is_the_last_resort() {
-    let engines =
-        vec![Engine::script(Script::answer("a", 1)).await, Engine::script(Script::answer("b", 1)).await];
-    let world = World::fleet(engines, Setup::new().config(QUICK).allow_errors(), &[]).await;
-    world.wait_until_up().await;
+    let engines = [Script::answer("a", 1), Script::answer("b", 1)];
+    let world = World::fleet_up(engines, Setup::new().config(QUICK).allow_errors(), &[]).await;
     let is_down = |name: &str| format!("samewire_upstream_up{{upstream=\"{name}\"}} 0");
     world.engine.set_health(Script::new().hang());
     world.samewire.metrics_when("e0 is late", |metrics| metrics.contains(&is_down("e0"))).await;
-    let ask = async || assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    let ask = async || assert_eq!(world.stream("").await.head.status, 200);
     for _ in 0..10 {
         ask().await;
     }
@@ -257,22 +241,21 @@ async fn clients_are_told_whether_there_is_an_engine() {
     let world = World::start(engine, setup).await;
     becomes(&world, 200).await;
     let ask = |method: &str| Request::new(method, "/health").without("authorization");
-    let answer = world.ask(&ask("GET")).await;
+    let answer = world.request(&ask("GET")).await;
     assert_eq!((answer.head.status, answer.text()), (200, r#"{"status":"ok"}"#));
     assert_eq!(answer.head.header("content-type"), Some("application/json"));
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&[ask("HEAD").bytes(), ask("GET").bytes()].concat()).await;
+    let mut client =
+        Client::sending(world.proxy(), &[ask("HEAD").bytes(), ask("GET").bytes()].concat()).await;
     let head = client.head_without_body().await;
     assert_eq!((head.status, head.header("content-length")), (200, Some("15")));
     assert_eq!(client.answer().await.text(), r#"{"status":"ok"}"#, "the connection goes on");
-    assert_eq!(world.ask(&ask("POST").header("content-length", "0")).await.head.status, 401);
-    let post = world.ask(&Request::new("POST", "/health").header("content-length", "0")).await;
+    assert_eq!(world.request(&ask("POST").header("content-length", "0")).await.head.status, 401);
+    let post = world.request(&Request::new("POST", "/health").header("content-length", "0")).await;
     assert_eq!((post.head.status, post.fault().message.as_str()), (405, "/health takes GET, not POST."));
     world.engine.set_health(status("500 Internal Server Error"));
     becomes(&world, 503).await;
-    let answer = world.ask(&ask("GET")).await;
-    let expected = (503, "server_error".into(), Some("no_healthy_upstream".into()));
-    assert_eq!(answer.failure(), expected);
+    let answer = world.request(&ask("GET")).await;
+    assert_eq!(answer.failure(), "503 server_error no_healthy_upstream");
     assert!(
         !answer.text().contains("127.0.0.1") && answer.head.header("retry-after").is_some(),
         "{answer:?}"
@@ -286,18 +269,15 @@ async fn clients_are_told_whether_there_is_an_engine() {
 #[tokio::test]
 async fn clients_are_told_of_a_drain_and_at_the_limit_of_requests() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
+    let script = Script::stream().text("a").wait(&gate).stop();
     let setup = Setup::new().config("[limits]\nrequests = 1").config(QUICK);
-    let world = World::start(Engine::script(script).await, setup).await;
+    let world = World::start(script, setup).await;
     becomes(&world, 200).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    client.event_with_head("\"a\"").await;
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 503, "that is one too many");
-    assert_eq!(world.ask(&Request::get("/health")).await.head.status, 200);
-    assert_eq!(Request::new("POST", "/drain").ask(world.samewire.admin).await.head.status, 200);
-    let answer = world.ask(&Request::get("/health")).await;
-    assert_eq!(answer.failure(), (503, "server_error".into(), Some("draining".into())));
+    let mut client = world.begin_until(&Request::stream(""), "\"a\"").await;
+    assert_eq!(world.stream("").await.head.status, 503, "that is one too many");
+    assert_eq!(world.get("/health").await.head.status, 200);
+    assert_eq!(Request::new("POST", "/drain").answer(world.samewire.admin).await.head.status, 200);
+    assert_eq!(world.get("/health").await.failure(), "503 server_error draining");
     gate.open();
     client.rest().await;
     world.end().await;

@@ -1,11 +1,8 @@
-//! Engines behind a host name: one that does not resolve, one with many addresses, one whose address changes.
+//! Engines with a host name: one that does not resolve, one with many addresses, one whose address changes.
 
-use crate::sim::{
-    Client, Dns, DnsReply, Engine, Gate, NAME, NameFiles, PATIENCE, Request, SOON, Script, Setup, World,
-    until,
-};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::time::{Duration, Instant};
+use crate::sim::prelude::*;
+use crate::sim::{Dns, DnsReply, NAME, NameFiles};
+use std::net::{Ipv4Addr, TcpListener};
 
 /// Configuration with a single probe at the start.
 const ONE_PROBE: &str = "[health]\ninterval = 600\ndown_after = 100000";
@@ -35,9 +32,7 @@ async fn replicas(count: u8, gate: &Gate) -> Vec<Engine> {
             port = listener.local_addr().expect("bound").port();
             let gate = gate.clone();
             let engine = Engine::on(listener, move |attempt| match attempt.text().contains("held") {
-                true => {
-                    Script::new().head_sse().text("one").wait(&gate).text("two").finish("stop").done().end()
-                }
+                true => Script::new().head_sse().text("one").wait(&gate).text("two").stop(),
                 false => Script::answer(&format!("e{n}"), 1),
             });
             engines.push(engine.await);
@@ -48,14 +43,6 @@ async fn replicas(count: u8, gate: &Gate) -> Vec<Engine> {
 
 async fn ready(world: &World) -> u16 {
     world.samewire.admin("/readyz").await.head.status
-}
-
-async fn becomes_ready(world: &World) {
-    let start = Instant::now();
-    while ready(world).await != 200 {
-        assert!(start.elapsed() < PATIENCE, "never ready");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 #[tokio::test]
@@ -69,8 +56,7 @@ async fn fault_u02_a_name_that_leads_nowhere() {
         dns.set_reply(says);
         for request in [Request::stream(""), Request::plain("")] {
             let start = Instant::now();
-            let answer = world.ask(&request).await;
-            assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_unreachable".into())));
+            assert_eq!(world.request(&request).await.failure(), "502 server_error upstream_unreachable");
             assert!(start.elapsed() < SOON, "{says:?} {:?}", start.elapsed());
         }
     }
@@ -78,26 +64,22 @@ async fn fault_u02_a_name_that_leads_nowhere() {
     let timed_out = async {
         loop {
             let start = Instant::now();
-            let (status, _, code) = world.ask(&Request::stream("")).await.failure();
-            if status == 504 {
-                assert_eq!(code.as_deref(), Some("upstream_timeout"));
+            let answer = world.stream("").await;
+            if answer.head.status == 504 {
+                assert_eq!(answer.fault().code.as_deref(), Some("upstream_timeout"));
                 return start.elapsed();
             }
-            assert_eq!(
-                code.as_deref(),
-                Some("upstream_unreachable"),
-                "what was said last counts for a second"
-            );
+            let code = answer.fault().code;
+            assert_eq!(code.as_deref(), Some("upstream_unreachable"), "the last reply counts for a second");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let took = crate::sim::within("a timeout", timed_out).await;
+    let took = within("a timeout", timed_out).await;
     assert!(took > Duration::from_millis(250) && took < SOON, "dns = 0.3, {took:?}");
     assert_eq!(world.engine.attempt_count(), 0);
     dns.set_reply(DnsReply::Address(ip(1)));
-    until("the name is known", PATIENCE, || world.samewire.logs().iter().any(|l| l.contains("addresses")))
-        .await;
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    until("the name is known", || world.samewire.logs().iter().any(|l| l.contains("addresses"))).await;
+    assert_eq!(world.stream("").await.head.status, 200);
     world.end().await;
 }
 
@@ -111,16 +93,16 @@ async fn fault_u02_no_lookup_for_each_request() {
     let world = behind(&names, Engine::script(Script::answer("a", 1)).await, setup).await;
     let (start, before) = (Instant::now(), dns.question_count());
     for _ in 0..100 {
-        assert_eq!(world.ask(&Request::plain("")).await.head.status, 502);
+        assert_eq!(world.request(&Request::plain("")).await.head.status, 502);
     }
     let lookups = (dns.question_count() - before) / 2;
     assert!(lookups as u64 <= start.elapsed().as_secs() + 2, "{lookups} in {:?}", start.elapsed());
     dns.set_reply(DnsReply::Address(ip(1)));
-    becomes_ready(&world).await;
+    world.samewire.admin_becomes("/readyz", 200).await;
     let before = dns.question_count();
     dns.set_reply(DnsReply::Silent);
     for _ in 0..100 {
-        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+        assert_eq!(world.stream("").await.head.status, 200);
     }
     assert_eq!(dns.question_count(), before, "it is known");
     world.end().await;
@@ -132,10 +114,10 @@ async fn fault_o28_no_dns_at_the_start() {
     let engine = Engine::script(Script::answer("a", 1)).await;
     let world = behind(&names, engine, Setup::new().allow_errors()).await;
     assert_eq!((ready(&world).await, world.samewire.admin("/livez").await.head.status), (503, 200));
-    assert_eq!(world.ask(&Request::stream("")).await.failure().0, 502);
+    world.stream("").await.with_status(502).fault();
     names.set_hosts(&[ip(1)]);
-    becomes_ready(&world).await;
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    world.samewire.admin_becomes("/readyz", 200).await;
+    assert_eq!(world.stream("").await.head.status, 200);
     world.end().await;
 }
 
@@ -148,7 +130,7 @@ async fn fault_u02_fifty_addresses_of_which_one_answers() {
     let world = behind(&names, engine, Setup::new()).await;
     let start = Instant::now();
     for _ in 0..60 {
-        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+        assert_eq!(world.stream("").await.head.status, 200);
     }
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     world.end().await;
@@ -158,7 +140,7 @@ async fn fault_u02_fifty_addresses_of_which_one_answers() {
 #[tokio::test]
 async fn fault_u02_an_address_that_never_answers() {
     let Some(names) = NameFiles::new() else { return };
-    let (hole, _held) = crate::engines::waiting::unanswered_address();
+    let (hole, _held) = crate::sim::unanswered_address();
     let port: u16 = hole.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
     let Ok(listener) = TcpListener::bind(SocketAddr::from((ip(2), port))) else {
         eprintln!("skipped: the port is taken at the other address");
@@ -170,7 +152,7 @@ async fn fault_u02_an_address_that_never_answers() {
     let world = behind(&names, engine, setup).await;
     let start = Instant::now();
     for _ in 0..20 {
-        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+        assert_eq!(world.stream("").await.head.status, 200);
     }
     assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
     world.end().await;
@@ -185,21 +167,17 @@ async fn fault_o23_one_that_is_not_ready_is_not_all_of_them() {
     let setup = Setup::new().allow_errors().config("[health]\ninterval = 0.02\nup_after = 1");
     let mut world = behind(&names, engines.next().expect("three"), setup).await;
     world.others = engines.collect();
-    becomes_ready(&world).await;
+    world.samewire.admin_becomes("/readyz", 200).await;
     let loading = || Script::new().whole("503 Service Unavailable", "", "");
     for engine in [&world.engine, &world.others[1]] {
         engine.set_health(loading());
         let asked = || engine.probes().iter().filter(|probe| probe.target == "/health").count();
         let before = asked();
-        until("probes", PATIENCE, || asked() > before + 10).await;
+        until("probes", || asked() > before + 10).await;
         assert_eq!(ready(&world).await, 200);
     }
     world.others[0].set_health(loading());
-    let start = Instant::now();
-    while ready(&world).await != 503 {
-        assert!(start.elapsed() < PATIENCE, "none of them is there");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    world.samewire.admin_becomes("/readyz", 503).await;
     world.end().await;
 }
 
@@ -207,7 +185,7 @@ async fn fault_o23_one_that_is_not_ready_is_not_all_of_them() {
 async fn shares(world: &World, requests: usize) -> Vec<usize> {
     let before = world.attempt_counts();
     for _ in 0..requests {
-        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+        assert_eq!(world.stream("").await.head.status, 200);
     }
     world.attempt_counts().iter().zip(before).map(|(after, before)| after - before).collect()
 }
@@ -225,7 +203,7 @@ async fn spread(world: &World, expected: impl Fn(&[usize]) -> bool) -> Duration 
     }
 }
 
-/// The number of engines behind a name changes from one to four and back, under load: a running stream continues,
+/// The number of engines with one name changes from one to four and back, under load: a running stream continues,
 /// and lookups may fail in between.
 #[tokio::test]
 async fn fault_o23_more_engines_behind_a_name_and_fewer() {
@@ -233,15 +211,13 @@ async fn fault_o23_more_engines_behind_a_name_and_fewer() {
     let gate = Gate::default();
     names.set_hosts(&[ip(1)]);
     let mut engines = replicas(4, &gate).await.into_iter();
-    let setup = Setup::new().allow_errors();
-    let mut world = behind(&names, engines.next().expect("four"), setup).await;
+    let mut world = behind(&names, engines.next().expect("four"), Setup::new().allow_errors()).await;
     world.others = engines.collect();
-    becomes_ready(&world).await;
+    world.samewire.admin_becomes("/readyz", 200).await;
     let mut client = Client::connect(world.proxy()).await;
     let body = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"held"}]}"#;
     client.send(&Request::chat(body).bytes()).await;
-    client.head().await;
-    client.event_with("one").await;
+    client.event_with_head("one").await;
     assert_eq!(shares(&world, 8).await, [8, 0, 0, 0]);
 
     names.set_hosts(&[ip(1), ip(2), ip(3), ip(4)]);
@@ -253,7 +229,7 @@ async fn fault_o23_more_engines_behind_a_name_and_fewer() {
     // The lookup fails: the known addresses are kept.
     names.set_hosts(&[]);
     let failing = || world.samewire.logs().iter().any(|line| line.contains("cannot be looked up"));
-    until("the name fails", Duration::from_secs(40), failing).await;
+    until_within("the name fails", Duration::from_secs(40), failing).await;
     assert_eq!(shares(&world, 8).await, [2, 2, 2, 2]);
 
     names.set_hosts(&[ip(3)]);

@@ -1,10 +1,8 @@
 //! Affinity by the beginnings of prompts (`[affinity] by = "prefix"`), through each API.
 
 use crate::responses::over_chat::scripted;
-use crate::sim::{Engine, Request, Script, Setup, World};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Settings by which failures never take an engine out of service.
 const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
@@ -18,24 +16,22 @@ async fn fleet() -> World {
     for _ in 0..4 {
         let engine = Engine::answering(|attempt| match attempt.target.ends_with("/chat/completions") {
             true => scripted("text", &format!("chatcmpl-{}", COUNT.fetch_add(1, Ordering::Relaxed)), true),
-            false => Script::new().json("200 OK", COMPLETION),
+            false => Script::ok(COMPLETION),
         })
         .await;
         let list = json!({"object": "list", "data": [{"id": "text", "object": "model", "created": 7}]});
-        engine.set_models(Script::new().json("200 OK", &list.to_string()));
+        engine.set_models(Script::ok(list));
         engines.push(engine);
     }
     let prefix = "[affinity]\nby = \"prefix\"";
-    let world = World::fleet(engines, Setup::new().config(PATIENT).config(prefix), &[]).await;
-    world.wait_until_up().await;
-    world
+
+    World::fleet_up(engines, Setup::new().config(PATIENT).config(prefix), &[]).await
 }
 
 /// Sends a request, and returns its answer with the place of the engine that got it.
-async fn ask(world: &World, request: &Request) -> (Value, usize) {
+async fn send(world: &World, request: &Request) -> (Value, usize) {
     let before = world.attempt_counts();
-    let answer = world.ask(request).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    let answer = world.request(request).await.with_status(200);
     let after = world.attempt_counts();
     // A request that still counts takes up the engine's share of so few.
     world.samewire.metrics().await;
@@ -63,20 +59,20 @@ async fn prompts_that_begin_alike_go_where_that_beginning_is_known() {
     };
     let mut used = BTreeSet::new();
     for system in SYSTEMS {
-        let (_, first) = ask(&world, &chat(system, &["hello"])).await;
+        let (_, first) = send(&world, &chat(system, &["hello"])).await;
         for turns in [&["another user"][..], &["hello", "and more"], &["a third"]] {
-            assert_eq!(ask(&world, &chat(system, turns)).await.1, first, "{system}{turns:?}");
+            assert_eq!(send(&world, &chat(system, turns)).await.1, first, "{system}{turns:?}");
         }
         used.insert(first);
     }
     assert!(used.len() > 1, "other prompts go elsewhere: {used:?}");
     assert_eq!(hits(&world).await, 24, "three of four prompts found their beginning");
     // One that has gone is not waited for.
-    let (_, gone) = ask(&world, &chat("kind, ", &["hello"])).await;
+    let (_, gone) = send(&world, &chat("kind, ", &["hello"])).await;
     world.engines().nth(gone).unwrap().crash().await;
-    let (_, next) = ask(&world, &chat("kind, ", &["hello"])).await;
+    let (_, next) = send(&world, &chat("kind, ", &["hello"])).await;
     assert_ne!(next, gone);
-    assert_eq!(ask(&world, &chat("kind, ", &["somebody else"])).await.1, next);
+    assert_eq!(send(&world, &chat("kind, ", &["somebody else"])).await.1, next);
     world.end().await;
 }
 
@@ -90,21 +86,21 @@ async fn every_api_has_prompts_that_begin_alike() {
             let body = json!({"model": "text", "instructions": long, "input": input, "previous_response_id": previous});
             Request::post("/v1/responses", body.to_string())
         };
-        let (response, first) = ask(&world, &responses(json!(format!("{long}hello")), None)).await;
+        let (response, first) = send(&world, &responses(json!(format!("{long}hello")), None)).await;
         let id = response["id"].as_str().unwrap();
-        let (_, next) = ask(&world, &responses(json!("and more"), Some(id))).await;
+        let (_, next) = send(&world, &responses(json!("and more"), Some(id))).await;
         assert_eq!(next, first, "{system}: continued");
         let mut items = vec![json!({"role": "user", "content": format!("{long}hello")})];
         items.extend(response["output"].as_array().unwrap().clone());
         items.push(json!({"role": "user", "content": "and more"}));
-        assert_eq!(ask(&world, &responses(json!(items), None)).await.1, first, "{system}: sent again");
+        assert_eq!(send(&world, &responses(json!(items), None)).await.1, first, "{system}: sent again");
 
         let messages = |said: &str| {
             let body = json!({"model": "text", "max_tokens": 9, "system": long, "messages": [{"role": "user", "content": said}]});
             Request::post("/v1/messages", body.to_string()).header("anthropic-version", "2023-06-01")
         };
-        let (_, first) = ask(&world, &messages("hello")).await;
-        assert_eq!(ask(&world, &messages("another user")).await.1, first, "{system}: Messages");
+        let (_, first) = send(&world, &messages("hello")).await;
+        assert_eq!(send(&world, &messages("another user")).await.1, first, "{system}: Messages");
 
         let completions = |end: &str| {
             Request::post(
@@ -112,8 +108,8 @@ async fn every_api_has_prompts_that_begin_alike() {
                 json!({"model": "text", "prompt": format!("{long}{end}")}).to_string(),
             )
         };
-        let (_, first) = ask(&world, &completions("hello")).await;
-        assert_eq!(ask(&world, &completions("another")).await.1, first, "{system}: Completions");
+        let (_, first) = send(&world, &completions("hello")).await;
+        assert_eq!(send(&world, &completions("another")).await.1, first, "{system}: Completions");
     }
     assert_eq!(
         hits(&world).await,

@@ -1,9 +1,8 @@
 //! Restarts of an engine, and of samewire itself, under a constant rate of requests.
 
 use crate::canonical::{Canonical, grammar};
-use crate::sim::{Client, Ended, Engine, Gate, PATIENCE, Request, Samewire, Script, Setup, World, until};
-use std::net::{SocketAddr, TcpListener};
-use std::time::{Duration, Instant};
+use crate::sim::prelude::*;
+use std::net::TcpListener;
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
@@ -18,7 +17,7 @@ const EACH: Duration = Duration::from_millis(5);
 const PROBES: &str = "[health]\ninterval = 0.1\ntimeout = 0.5";
 
 fn paced(name: &str) -> Script {
-    Script::new().head_sse().role().tok(name, TOKENS, PACE).finish("stop").done().end()
+    Script::stream().tok(name, TOKENS, PACE).stop()
 }
 
 /// Outcome of one request during a restart, judged after the traffic has stopped.
@@ -35,7 +34,7 @@ struct RequestOutcome {
 impl RequestOutcome {
     async fn of(proxy: SocketAddr) -> Self {
         let sent = Instant::now();
-        let answer = Request::stream("").ask(proxy).await;
+        let answer = Request::stream("").answer(proxy).await;
         Self {
             sent,
             waited: answer.waited,
@@ -79,8 +78,7 @@ struct Traffic {
 
 impl Traffic {
     fn start(proxy: SocketAddr) -> Self {
-        let stop = Gate::default();
-        let stopped = stop.clone();
+        let (stop, stopped) = Gate::pair();
         let task = tokio::spawn(async move {
             let (mut running, mut fates) = (JoinSet::new(), Vec::new());
             let mut ticks = tokio::time::interval(EACH);
@@ -127,7 +125,7 @@ async fn comes_back(world: &mut World) {
     let listener = TcpListener::bind(world.engine.address).expect("its place is free");
     world.engine = Engine::on(listener, |_| paced("new")).await;
     world.engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
-    until("it is probed", PATIENCE, || world.engine.probes().len() >= 5).await;
+    until("it is probed", || world.engine.probes().len() >= 5).await;
     assert_eq!(world.engine.attempt_count(), 0, "only probes while it loads");
 }
 
@@ -137,17 +135,16 @@ async fn comes_back(world: &mut World) {
 async fn fault_u44_a_restart_under_two_hundred_requests_a_second() {
     let old = Engine::on(reserved_listener(), |_| paced("old")).await;
     let other = Engine::answering(|_| paced("other")).await;
-    let mut world = World::fleet(vec![old, other], Setup::new().config(PROBES).allow_errors(), &[]).await;
-    world.wait_until_up().await;
+    let mut world = World::fleet_up(vec![old, other], Setup::new().config(PROBES).allow_errors(), &[]).await;
     let traffic = Traffic::start(world.proxy());
-    until("both are at work", PATIENCE, || world.attempt_counts().iter().all(|&share| share >= 100)).await;
+    until("both are at work", || world.attempt_counts().iter().all(|&share| share >= 100)).await;
     let running = world.engine.active_generations();
     world.engine.crash().await;
     let crashed = Instant::now();
     is_down(&world).await;
     let more = async |world: &World, requests: usize| {
         let asked = world.others[0].attempt_count() + requests;
-        until("the other one goes on", PATIENCE, || world.others[0].attempt_count() >= asked).await;
+        until("the other one goes on", || world.others[0].attempt_count() >= asked).await;
     };
     more(&world, 200).await;
     comes_back(&mut world).await;
@@ -155,7 +152,7 @@ async fn fault_u44_a_restart_under_two_hundred_requests_a_second() {
     assert_eq!(world.engine.attempt_count(), 0, "only probes while it loads");
     world.engine.set_health(Script::new().whole("200 OK", "", ""));
     let limit = Duration::from_secs(10);
-    until("it is back in rotation", limit, || world.engine.attempt_count() > 0).await;
+    until_within("it is back in rotation", limit, || world.engine.attempt_count() > 0).await;
     // The engine is not flooded at once, and has its full share in the end.
     let share = async |requests: usize| {
         let before = world.attempt_counts();
@@ -187,10 +184,9 @@ async fn fault_u44_a_restart_under_two_hundred_requests_a_second() {
 #[tokio::test]
 async fn fault_u44_a_restart_of_the_only_engine() {
     let old = Engine::on(reserved_listener(), |_| paced("old")).await;
-    let mut world = World::fleet(vec![old], Setup::new().config(PROBES).allow_errors(), &[]).await;
-    world.wait_until_up().await;
+    let mut world = World::fleet_up(vec![old], Setup::new().config(PROBES).allow_errors(), &[]).await;
     let traffic = Traffic::start(world.proxy());
-    until("it is at work", PATIENCE, || world.engine.attempt_count() >= 100).await;
+    until("it is at work", || world.engine.attempt_count() >= 100).await;
     world.engine.crash().await;
     let crashed = Instant::now();
     is_down(&world).await;
@@ -198,7 +194,7 @@ async fn fault_u44_a_restart_of_the_only_engine() {
     comes_back(&mut world).await;
     let good = Instant::now();
     world.engine.set_health(Script::new().whole("200 OK", "", ""));
-    until("it is back in rotation", PATIENCE, || world.engine.attempt_count() > 100).await;
+    until("it is back in rotation", || world.engine.attempt_count() > 100).await;
     let fates = traffic.end().await;
     let refused: Vec<_> = fates.iter().filter(|fate| (down..good).contains(&fate.sent)).collect();
     assert!(refused.len() > 20 && refused.iter().all(|fate| fate.is_refused()), "{}", refused.len());
@@ -228,17 +224,11 @@ async fn fault_o01_five_hundred_streams_end_and_nobody_is_turned_away() {
     let gate = Gate::default();
     let (begun, end) = (gate.clone(), |script: Script| script.finish("stop").usage(3, 5).done().end());
     let engine = Engine::answering(move |attempt| match attempt.text().contains("long") {
-        true => end(Script::new()
-            .head_sse()
-            .role()
-            .tok("a", 5, Duration::ZERO)
-            .wait(&begun)
-            .text("a.5 ")
-            .text("a.6 ")),
+        true => end(Script::stream().tok("a", 5, Duration::ZERO).wait(&begun).text("a.5 ").text("a.6 ")),
         false => Script::answer("short", 3),
     });
     let engine = engine.await;
-    let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
+    let setup = Setup::before(&engine);
     let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 3")).await;
     let mut streams = Vec::new();
     for _ in 0..STREAMS {
@@ -246,12 +236,12 @@ async fn fault_o01_five_hundred_streams_end_and_nobody_is_turned_away() {
         client.send(&Request::stream(r#","user":"long""#).bytes()).await;
         streams.push(client);
     }
-    until("all are begun", PATIENCE, || engine.attempt_count() == STREAMS).await;
+    until("all are begun", || engine.attempt_count() == STREAMS).await;
     let start = Instant::now();
     samewire.signal("TERM");
     const SERVED: usize = 10;
     for _ in 0..SERVED {
-        let answer = Request::stream("").ask(samewire.proxy).await;
+        let answer = Request::stream("").answer(samewire.proxy).await;
         assert_eq!(answer.text(), Canonical::answer("short", 3).text());
         assert_eq!(answer.head.header("connection"), Some("close"));
     }

@@ -1,9 +1,7 @@
 //! Background responses: no client waits while they are generated.
 
-use crate::sim::{Client, Engine, PATIENCE, Request, SOON, Samewire, Script, Setup, World, until};
-use serde_json::Value;
+use crate::sim::prelude::*;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 const ASK: &str = r#"{"model":"m","background":true,"input":"hello"}"#;
 
@@ -17,27 +15,24 @@ fn json(text: &str) -> Value {
 
 /// Starts a background response and returns its id.
 async fn started(world: &World) -> String {
-    let answer = world.ask(&create()).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
-    let object = json(answer.text());
+    let object = world.request(&create()).await.with_status(200).json();
     assert_eq!((&object["status"], &object["background"]), (&"queued".into(), &true.into()));
     object["id"].as_str().expect("an id").to_owned()
 }
 
 async fn object(world: &World, id: &str) -> Value {
-    json(world.ask(&Request::get(&format!("/v1/responses/{id}"))).await.text())
+    json(world.get(&format!("/v1/responses/{id}")).await.text())
 }
 
-async fn ended(world: &World, id: &str) -> Value {
-    let start = Instant::now();
-    loop {
-        let object = object(world, id).await;
-        if !["queued", "in_progress"].contains(&object["status"].as_str().expect("a status")) {
-            return object;
-        }
-        assert!(start.elapsed() < PATIENCE, "still {}", object["status"]);
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+/// Waits until a response has ended, and returns it.
+pub async fn ended(proxy: SocketAddr, id: &str) -> Value {
+    let get = Request::get(&format!("/v1/responses/{id}"));
+    get.answer_until(proxy, |answer| is_over(&answer.json())).await.with_status(200).json()
+}
+
+pub fn is_over(response: &Value) -> bool {
+    let status = response["status"].as_str().unwrap_or_else(|| panic!("no status: {response}"));
+    !["queued", "in_progress"].contains(&status)
 }
 
 /// Returns the data of a stream's events.
@@ -46,8 +41,7 @@ fn events(text: &str) -> Vec<Value> {
 }
 
 async fn replay(world: &World, id: &str, query: &str) -> Vec<Value> {
-    let answer = world.ask(&Request::get(&format!("/v1/responses/{id}?stream=true{query}"))).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    let answer = world.get(&format!("/v1/responses/{id}?stream=true{query}")).await.with_status(200);
     events(answer.text())
 }
 
@@ -57,13 +51,12 @@ fn types(events: &[Value]) -> Vec<&str> {
 
 /// Returns a script slow enough for tests to act while it runs.
 fn slow(tokens: usize) -> Script {
-    let stream = Script::new().head_sse().role().tok("a", tokens, Duration::from_millis(10));
-    stream.finish("stop").done().end()
+    Script::stream().tok("a", tokens, Duration::from_millis(10)).stop()
 }
 
 #[tokio::test]
 async fn fault_c42_polled_and_read_again_from_everywhere() {
-    let world = World::start(Engine::script(slow(30)).await, Setup::new()).await;
+    let world = World::start(slow(30), Setup::new()).await;
     let id = started(&world).await;
     // Three readers while the response runs, one of them starting in the middle.
     let (all, twin, some) = tokio::join!(
@@ -72,7 +65,7 @@ async fn fault_c42_polled_and_read_again_from_everywhere() {
         replay(&world, &id, "&starting_after=7")
     );
     assert_eq!(all, twin, "two at once are told the same");
-    let object = ended(&world, &id).await;
+    let object = ended(world.proxy(), &id).await;
     assert_eq!(object["status"], "completed");
     assert_eq!(types(&all)[..3], ["response.created", "response.queued", "response.in_progress"]);
     for (number, event) in all.iter().enumerate() {
@@ -86,8 +79,7 @@ async fn fault_c42_polled_and_read_again_from_everywhere() {
     }
     assert!(replay(&world, &id, "&starting_after=100000").await.is_empty());
     for bad in ["-1", "x", "1.5"] {
-        let answer =
-            world.ask(&Request::get(&format!("/v1/responses/{id}?stream=true&starting_after={bad}"))).await;
+        let answer = world.get(&format!("/v1/responses/{id}?stream=true&starting_after={bad}")).await;
         assert_eq!(
             (answer.head.status, answer.fault().param.as_deref()),
             (400, Some("starting_after")),
@@ -95,22 +87,22 @@ async fn fault_c42_polled_and_read_again_from_everywhere() {
         );
     }
     let asked = world.engine.only();
-    assert_eq!(json(asked.text())["stream"], true, "what comes is stored as it comes");
+    assert_eq!(asked.json()["stream"], true, "what comes is stored as it comes");
     let gone = Request::new("DELETE", &format!("/v1/responses/{id}"));
-    assert_eq!(world.ask(&gone).await.head.status, 200);
+    assert_eq!(world.request(&gone).await.head.status, 200);
     for after in ["", "&starting_after=3"] {
         let again = Request::get(&format!("/v1/responses/{id}?stream=true{after}"));
-        assert_eq!(world.ask(&again).await.failure(), (404, "invalid_request_error".into(), None));
+        assert_eq!(world.request(&again).await.failure(), "404 invalid_request_error");
     }
-    assert_eq!(world.engine.attempt_count(), 1, "nothing is made anew for those who read again");
-    world.end().await;
+    // Nothing is made anew for those who read again.
+    world.end_after(1).await;
 }
 
 #[tokio::test]
 async fn streamed_from_the_beginning() {
-    let world = World::start(Engine::script(slow(5)).await, Setup::new()).await;
+    let world = World::start(slow(5), Setup::new()).await;
     let request = Request::post("/v1/responses", ASK.replace("\"input\"", "\"stream\":true,\"input\""));
-    let answer = world.ask(&request).await;
+    let answer = world.request(&request).await;
     let told = events(answer.text());
     assert_eq!(told.last().expect("events")["type"], "response.completed");
     let id = told[0]["response"]["id"].as_str().expect("an id");
@@ -121,15 +113,15 @@ async fn streamed_from_the_beginning() {
 /// A dialect whose streams end with `[DONE]` also ends stored streams with it.
 #[tokio::test]
 async fn stored_streams_end_with_done_in_that_dialect() {
-    let world = World::start(Engine::script(slow(2)).await, Setup::new()).await;
+    let world = World::start(slow(2), Setup::new()).await;
     let dialect = |request: Request| request.header("x-samewire-dialect", "openresponses");
     let body = ASK.replace("\"input\"", "\"stream\":true,\"input\"");
-    let made = world.ask(&dialect(Request::post("/v1/responses", body))).await;
+    let made = world.request(&dialect(Request::post("/v1/responses", body))).await;
     let first = made.text().lines().find_map(|line| line.strip_prefix("data: ")).expect("an event");
     let id = json(first)["response"]["id"].as_str().expect("an id").to_owned();
     let again = Request::get(&format!("/v1/responses/{id}?stream=true"));
     for (request, marked) in [(dialect(again.clone()), true), (again, false)] {
-        assert_eq!(world.ask(&request).await.text().ends_with("\n\ndata: [DONE]\n\n"), marked);
+        assert_eq!(world.request(&request).await.text().ends_with("\n\ndata: [DONE]\n\n"), marked);
     }
     assert!(made.text().ends_with("\n\ndata: [DONE]\n\n"));
     world.end().await;
@@ -137,46 +129,44 @@ async fn stored_streams_end_with_done_in_that_dialect() {
 
 #[tokio::test]
 async fn cancelled_once_and_for_good() {
-    let world = World::start(Engine::script(slow(10_000)).await, Setup::new()).await;
+    let world = World::start(slow(10_000), Setup::new()).await;
     let id = started(&world).await;
-    until("the engine works", PATIENCE, || world.engine.active_generations() == 1).await;
+    until("the engine works", || world.engine.active_generations() == 1).await;
     let cancel = Request::post(&format!("/v1/responses/{id}/cancel"), "");
-    let first = world.ask(&cancel).await;
-    assert_eq!(json(first.text())["status"], "cancelled", "{}", first.text());
-    until("the engine stops", PATIENCE, || world.engine.active_generations() == 0).await;
-    assert_eq!(world.ask(&cancel).await.text(), first.text());
-    assert_eq!(object(&world, &id).await, json(first.text()));
-    let told = replay(&world, &id, "").await;
-    assert_eq!(told.last().expect("events")["type"], "response.incomplete");
+    let first = world.request(&cancel).await;
+    assert_eq!(first.json()["status"], "cancelled", "{}", first.text());
+    until("the engine stops", || world.engine.active_generations() == 0).await;
+    assert_eq!(world.request(&cancel).await.text(), first.text());
+    assert_eq!(object(&world, &id).await, first.json());
+    assert_eq!(replay(&world, &id, "").await.last().expect("events")["type"], "response.incomplete");
     world.end().await;
 }
 
 /// Two cancels at once, at a random moment: exactly one final state is reached, and it stays.
 #[tokio::test]
 async fn fault_c43_cancels_race_with_the_end() {
-    let script = Script::new().head_sse().role().tok("a", 4, Duration::from_millis(3));
-    let world = World::start(Engine::script(script.finish("stop").done().end()).await, Setup::new()).await;
+    let script = Script::stream().tok("a", 4, Duration::from_millis(3));
+    let world = World::start(script.stop(), Setup::new()).await;
     let (mut cancelled, mut completed) = (0, 0);
     for round in 0..40_u64 {
         let race = |n: u64| {
             let world = &world;
             async move {
                 let id = started(world).await;
-                // The moments range from before the engine is asked until after the response has ended.
+                // The moments range from before the engine's request until after the response has ended.
                 match n {
-                    9 => _ = ended(world, &id).await,
+                    9 => _ = ended(world.proxy(), &id).await,
                     _ => tokio::time::sleep(Duration::from_micros(round * n % 300 * 100)).await,
                 }
                 let cancel = Request::post(&format!("/v1/responses/{id}/cancel"), "");
                 let (first, second, seen) =
-                    tokio::join!(world.ask(&cancel), world.ask(&cancel), object(world, &id));
-                let end = json(first.text());
-                assert_eq!(end, json(second.text()));
+                    tokio::join!(world.request(&cancel), world.request(&cancel), object(world, &id));
+                let end = first.json();
+                assert_eq!(end, second.json());
                 assert_eq!(object(world, &id).await, end);
                 let states = ["queued", "in_progress", end["status"].as_str().expect("a status")];
                 assert!(states.contains(&seen["status"].as_str().expect("a status")), "{seen}");
-                let told = replay(world, &id, "").await;
-                assert_eq!(told.last().expect("events")["response"], end);
+                assert_eq!(replay(world, &id, "").await.last().expect("events")["response"], end);
                 end["status"].as_str().expect("a status").to_owned()
             }
         };
@@ -199,18 +189,18 @@ async fn fault_c43_a_cancel_reaches_the_engine_at_once() {
     let scripts = [
         Script::new().hang(),
         Script::new().head_sse().hang(),
-        Script::new().head_sse().role().tok("a", 3, Duration::ZERO).hang(),
+        Script::stream().tok("a", 3, Duration::ZERO).hang(),
     ];
     let scripts = scripts.into_iter().cycle().take(ROUNDS).collect();
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new()).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new()).await;
     let mut times = Vec::new();
     for n in 0..ROUNDS {
         let id = started(&world).await;
-        until("the engine works", PATIENCE, || world.engine.attempt_count() > n).await;
+        until("the engine works", || world.engine.attempt_count() > n).await;
         let asked = Instant::now();
-        let answer = world.ask(&Request::post(&format!("/v1/responses/{id}/cancel"), "")).await;
-        assert_eq!(json(answer.text())["status"], "cancelled");
-        until("the engine is let go", PATIENCE, || world.engine.closed(n).is_some()).await;
+        let answer = world.post(&format!("/v1/responses/{id}/cancel"), "").await;
+        assert_eq!(answer.json()["status"], "cancelled");
+        until("the answer is cancelled", || world.engine.closed(n).is_some()).await;
         let (closed, _) = world.engine.closed(n).expect("just seen");
         times.push(closed.saturating_duration_since(asked));
     }
@@ -222,11 +212,20 @@ async fn fault_c43_a_cancel_reaches_the_engine_at_once() {
 
 #[tokio::test]
 async fn what_ended_is_not_cancelled() {
-    let world = World::start(Engine::script(slow(1)).await, Setup::new()).await;
+    let world = World::start(slow(1), Setup::new()).await;
     let id = started(&world).await;
-    let object = ended(&world, &id).await;
-    let answer = world.ask(&Request::post(&format!("/v1/responses/{id}/cancel"), "")).await;
-    assert_eq!(json(answer.text()), object);
+    let object = ended(world.proxy(), &id).await;
+    assert_eq!(world.post(&format!("/v1/responses/{id}/cancel"), "").await.json(), object);
+    world.end().await;
+}
+
+/// Checks that a background response ends as failed, and that its events say so.
+async fn check_failure(world: World) {
+    let id = started(&world).await;
+    let object = ended(world.proxy(), &id).await;
+    assert_eq!((&object["status"], &object["error"]["code"]), (&"failed".into(), &"server_error".into()));
+    let told = replay(&world, &id, "").await;
+    assert_eq!(types(&told)[told.len() - 2..], ["error", "response.failed"]);
     world.end().await;
 }
 
@@ -234,36 +233,25 @@ async fn what_ended_is_not_cancelled() {
 async fn an_engine_that_refuses_makes_a_failed_response() {
     let script =
         Script::new().raw("HTTP/1.1 500 Oops\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}").fin();
-    let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
-    let id = started(&world).await;
-    let object = ended(&world, &id).await;
-    assert_eq!((&object["status"], &object["error"]["code"]), (&"failed".into(), &"server_error".into()));
-    let told = replay(&world, &id, "").await;
-    assert_eq!(types(&told)[told.len() - 2..], ["error", "response.failed"]);
-    world.end().await;
+    let world = World::start(script, Setup::new().allow_errors()).await;
+    check_failure(world).await;
 }
 
 /// A response whose final state exceeds the store's limit fails, and does not stay in progress.
 #[tokio::test]
 async fn fault_o14_an_end_that_has_no_room_is_a_failure() {
-    let stream = Script::new().head_sse().role().tok("a", 1_000, Duration::ZERO).finish("stop").done().end();
+    let stream = Script::stream().tok("a", 1_000, Duration::ZERO).stop();
     let setup = Setup::new().config("[store]\nmax_bytes = 50000").allow_errors();
-    let world = World::start(Engine::script(stream).await, setup).await;
-    let id = started(&world).await;
-    let object = ended(&world, &id).await;
-    assert_eq!((&object["status"], &object["error"]["code"]), (&"failed".into(), &"server_error".into()));
-    let told = replay(&world, &id, "").await;
-    assert_eq!(types(&told)[told.len() - 2..], ["error", "response.failed"]);
-    world.end().await;
+    let world = World::start(stream, setup).await;
+    check_failure(world).await;
 }
 
 #[tokio::test]
 async fn without_a_store_there_is_no_background() {
-    let world = World::start(Engine::script(slow(1)).await, Setup::new().args(&["--store", "off"])).await;
-    let answer = world.ask(&create()).await;
+    let world = World::start(slow(1), Setup::new().args(&["--store", "off"])).await;
+    let answer = world.request(&create()).await;
     assert_eq!((answer.head.status, answer.fault().param.as_deref()), (400, Some("background")));
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
@@ -271,9 +259,9 @@ async fn fault_o02_a_shutdown_ends_it_as_failed() {
     let path: PathBuf = std::env::temp_dir().join(format!("samewire-shutdown-{}.db", std::process::id()));
     let place = format!("sqlite:{}", path.display());
     let setup = || Setup::new().args(&["--store", &place]).config("[timeouts]\nsettle = 0\ndrain = 0.2");
-    let mut world = World::start(Engine::script(slow(10_000)).await, setup()).await;
+    let mut world = World::start(slow(10_000), setup()).await;
     let id = started(&world).await;
-    until("the engine works", PATIENCE, || world.engine.active_generations() == 1).await;
+    until("the engine works", || world.engine.active_generations() == 1).await;
     world.samewire.signal("TERM");
     assert_eq!(world.samewire.exit(PATIENCE).await.code(), Some(0));
     world.samewire = Samewire::start(&setup().upstream(&world.engine.url())).await;
@@ -296,9 +284,9 @@ fn remove(path: &std::path::Path) {
 async fn what_has_lost_its_task_is_closed() {
     let path: PathBuf = std::env::temp_dir().join(format!("samewire-astray-{}.db", std::process::id()));
     let setup = Setup::new().args(&["--store", &format!("sqlite:{}", path.display())]);
-    let world = World::start(Engine::script(slow(10_000)).await, setup).await;
+    let world = World::start(slow(10_000), setup).await;
     let id = started(&world).await;
-    until("the engine works", PATIENCE, || world.engine.active_generations() == 1).await;
+    until("the engine works", || world.engine.active_generations() == 1).await;
     let orphaned = format!("resp_{}", "0".repeat(32));
     let columns = "kind, version, state, created, touched, expires, background, previous, conversation, owner, term, \
                    lease, cancel, 0, bytes, request, response";
@@ -308,11 +296,11 @@ async fn what_has_lost_its_task_is_closed() {
     let table = rusqlite::Connection::open(&path).expect("the store's file");
     table.busy_timeout(PATIENCE).expect("a limit");
     assert_eq!(table.execute(&copy, ()), Ok(1));
-    let closed = ended(&world, &orphaned).await;
+    let closed = ended(world.proxy(), &orphaned).await;
     assert_eq!((&closed["status"], &closed["error"]["code"]), (&"failed".into(), &"server_error".into()));
     assert_eq!(object(&world, &id).await["status"], "in_progress", "the other one runs on");
-    let answer = world.ask(&Request::post(&format!("/v1/responses/{id}/cancel"), "")).await;
-    assert_eq!(json(answer.text())["status"], "cancelled");
+    let answer = world.post(&format!("/v1/responses/{id}/cancel"), "").await;
+    assert_eq!(answer.json()["status"], "cancelled");
     world.end().await;
     remove(&path);
 }
@@ -323,28 +311,26 @@ async fn fault_c43_two_processes_on_one_store() {
     let path: PathBuf = std::env::temp_dir().join(format!("samewire-background-{}.db", std::process::id()));
     let place = format!("sqlite:{}", path.display());
     let setup = || Setup::new().args(&["--store", &place]);
-    let mut world = World::start(Engine::script(slow(10_000)).await, setup()).await;
+    let mut world = World::start(slow(10_000), setup()).await;
     let other = Samewire::start(&setup().upstream(&world.engine.url())).await;
     let id = started(&world).await;
-    until("the engine works", PATIENCE, || world.engine.active_generations() == 1).await;
-    let cancelled = Request::post(&format!("/v1/responses/{id}/cancel"), "").ask(other.proxy).await;
-    assert_eq!(json(cancelled.text())["status"], "cancelled", "{}", cancelled.text());
+    until("the engine works", || world.engine.active_generations() == 1).await;
+    let cancelled = Request::post(&format!("/v1/responses/{id}/cancel"), "").answer(other.proxy).await;
+    assert_eq!(cancelled.json()["status"], "cancelled", "{}", cancelled.text());
     let lost = started(&world).await;
     // Waits until some events are stored.
-    let mut reader = Client::connect(other.proxy).await;
-    reader.send(&Request::get(&format!("/v1/responses/{lost}?stream=true")).bytes()).await;
-    assert_eq!(reader.head().await.status, 200);
+    let mut reader = Request::get(&format!("/v1/responses/{lost}?stream=true")).begin(other.proxy).await;
     while !reader.event().await.expect("an event").contains("output_text.delta") {}
     world.samewire.signal("KILL");
     world.samewire.exit(PATIENCE).await;
     let start = Instant::now();
-    let cancelled = Request::post(&format!("/v1/responses/{lost}/cancel"), "").ask(other.proxy).await;
+    let cancelled = Request::post(&format!("/v1/responses/{lost}/cancel"), "").answer(other.proxy).await;
     // The owner would have had two seconds to react; its lease lasts ten more.
     assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
-    let object = json(cancelled.text());
+    let object = cancelled.json();
     assert_eq!((&object["status"], &object["error"]), (&"cancelled".into(), &Value::Null));
-    assert_eq!(json(Request::get(&format!("/v1/responses/{lost}")).ask(other.proxy).await.text()), object);
-    let told = Request::get(&format!("/v1/responses/{lost}?stream=true")).ask(other.proxy).await;
+    assert_eq!(Request::get(&format!("/v1/responses/{lost}")).answer(other.proxy).await.json(), object);
+    let told = Request::get(&format!("/v1/responses/{lost}?stream=true")).answer(other.proxy).await;
     let told = events(told.text());
     for (number, event) in told.iter().enumerate() {
         assert_eq!(event["sequence_number"], number, "{event}");
@@ -352,8 +338,7 @@ async fn fault_c43_two_processes_on_one_store() {
     assert_eq!(told.last().expect("events")["type"], "response.incomplete");
     // The text of the events read so far is in the object, too.
     let deltas: String = told.iter().filter_map(|event| event["delta"].as_str()).collect();
-    let text = object["output"][0]["content"][0]["text"].as_str().unwrap_or_default();
-    assert_eq!(text, deltas);
+    assert_eq!(object["output"][0]["content"][0]["text"].as_str().unwrap_or_default(), deltas);
     assert_eq!(told.last().expect("events")["response"], object);
     world.samewire = other;
     world.end().await;
@@ -368,13 +353,13 @@ async fn fault_o16_a_lease_is_as_long_as_is_said() {
     let place = format!("sqlite:{}", path.display());
     let short = "[timeouts]\nbackground_lease = 2\nbackground_heartbeat = 0.2";
     let setup = || Setup::new().args(&["--store", &place]).config(short);
-    let mut world = World::start(Engine::script(slow(10_000)).await, setup().allow_errors()).await;
+    let mut world = World::start(slow(10_000), setup().allow_errors()).await;
     let other = Samewire::start(&setup().upstream(&world.engine.url())).await;
     let id = started(&world).await;
-    until("the engine works", PATIENCE, || world.engine.active_generations() == 1).await;
+    until("the engine works", || world.engine.active_generations() == 1).await;
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(5) {
-        let object = json(Request::get(&format!("/v1/responses/{id}")).ask(other.proxy).await.text());
+        let object = Request::get(&format!("/v1/responses/{id}")).answer(other.proxy).await.json();
         let status = object["status"].as_str().expect("a status");
         assert!(["queued", "in_progress"].contains(&status), "{status} after {:?}", start.elapsed());
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -383,7 +368,7 @@ async fn fault_o16_a_lease_is_as_long_as_is_said() {
     world.samewire.exit(PATIENCE).await;
     let start = Instant::now();
     world.samewire = other;
-    assert_eq!(ended(&world, &id).await["status"], "failed");
+    assert_eq!(ended(world.proxy(), &id).await["status"], "failed");
     assert!(start.elapsed() < Duration::from_secs(8), "the usual lease lasts longer: {:?}", start.elapsed());
     world.end().await;
     remove(&path);

@@ -1,9 +1,9 @@
 //! Requests of the Codex CLI beyond functions: its search for tools, calls of the tools that the API names, and data
 //! about its session.
 
+use crate::official::Schemas;
 use crate::responses::over_chat::{ask, chunk, events, last, object};
-use crate::sim::{Engine, Script, Setup, World};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 
 const SEARCH: &str = r#"{"type":"tool_search","execution":"client","description":"find tools","parameters":{"type":"object","properties":{"query":{"type":"string"}},"required":["query"],"additionalProperties":false}}"#;
 const WEATHER: &str = r#"{"type":"function","name":"get_weather","description":"d","parameters":{"type":"object"},"strict":false}"#;
@@ -21,7 +21,7 @@ fn call(id: &str, name: &str, arguments: [&str; 2]) -> Script {
 }
 
 fn sent(world: &World, at: usize) -> Value {
-    serde_json::from_slice(&world.engine.attempts()[at].body).unwrap()
+    world.engine.attempts()[at].json()
 }
 
 fn names(request: &Value) -> Vec<&str> {
@@ -40,10 +40,9 @@ async fn the_search_for_tools_is_a_function_of_the_engine() {
         call("a2", "tool_search", ["{\"que", ""]),
         call("a3", "crm__find", ["{", "}"]),
     ];
-    let strict = Setup::new().config("[contract]\nmode = \"strict\"");
-    let world = World::start(Engine::in_turn(scripts).await, strict).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new()).await;
     let tools = format!(r#""tools":[{WEATHER},{SEARCH}]"#);
-    let answer = world.ask(&ask(&format!(r#""model":"m","input":"hi","stream":true,{tools}"#))).await;
+    let answer = world.request(&ask(&format!(r#""model":"m","input":"hi","stream":true,{tools}"#))).await;
     assert_eq!(answer.head.header("x-samewire-dropped"), None);
     assert_eq!(names(&sent(&world, 0)), ["get_weather", "tool_search"]);
     let parameters: Value = serde_json::from_str(SEARCH).unwrap();
@@ -57,19 +56,21 @@ async fn the_search_for_tools_is_a_function_of_the_engine() {
     };
     assert!(streamed[2]["item"]["id"].as_str().unwrap().starts_with("tsc_"));
     assert_eq!(streamed[2]["item"], item("in_progress", json!({})));
+    let mut schemas = Schemas::load();
+    streamed.iter().for_each(|event| schemas.event(event).unwrap());
     let done = item("completed", json!({"query": "x"}));
     assert_eq!(streamed[3]["item"], done);
     assert_eq!(last(&streamed)["output"], json!([done]));
     // Arguments that break off are a text.
-    let answer = world.ask(&ask(&format!(r#""model":"m","input":"hi","stream":true,{tools}"#))).await;
+    let answer = world.request(&ask(&format!(r#""model":"m","input":"hi","stream":true,{tools}"#))).await;
     let cut = last(&events(&answer))["output"][0].clone();
     assert_eq!((&cut["status"], &cut["arguments"]), (&json!("incomplete"), &json!("{\"que")));
-    // What the search has found is offered, once, and the model reads its names.
+    // The tools that the search has found are offered, once, and the model reads their names.
     let found = format!(
         r#"{{"type":"tool_search_output","call_id":"c1","execution":"client","status":"completed","tools":[{{"type":"namespace","name":"crm","description":"d","tools":[{{"type":"function","name":"find","defer_loading":true,"parameters":{{"type":"object"}}}}]}},{WEATHER}]}}"#
     );
     let input = format!(r#"[{{"role":"user","content":"hi"}},{done},{found}]"#);
-    let answer = object(&world.ask(&ask(&format!(r#""model":"m","input":{input},{tools}"#))).await);
+    let answer = object(&world.request(&ask(&format!(r#""model":"m","input":{input},{tools}"#))).await);
     let request = sent(&world, 2);
     assert_eq!(names(&request), ["get_weather", "tool_search", "crm__find"]);
     assert_eq!(
@@ -81,10 +82,7 @@ async fn the_search_for_tools_is_a_function_of_the_engine() {
         ])
     );
     let call = &answer["output"][0];
-    assert_eq!(
-        (&call["type"], &call["name"], &call["namespace"]),
-        (&json!("function_call"), &json!("find"), &json!("crm"))
-    );
+    assert_members(call, &json!({"type": "function_call", "name": "find", "namespace": "crm"}));
     world.end().await;
 }
 
@@ -96,8 +94,9 @@ async fn found_tools_stay_on_offer_in_a_stored_conversation() {
         call("a5", "find", ["{}", ""]),
         call("a6", "find", ["{}", ""]),
     ];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new()).await;
-    let first = object(&world.ask(&ask(&format!(r#""model":"m","input":"hi","tools":[{SEARCH}]"#))).await);
+    let world = World::start(Engine::in_turn(scripts), Setup::new()).await;
+    let first =
+        object(&world.request(&ask(&format!(r#""model":"m","input":"hi","tools":[{SEARCH}]"#))).await);
     let onward = |previous: &Value, input: &str| {
         ask(&format!(
             r#""model":"m","previous_response_id":{},"input":{input},"tools":[{SEARCH}]"#,
@@ -105,9 +104,9 @@ async fn found_tools_stay_on_offer_in_a_stored_conversation() {
         ))
     };
     let found = r#"[{"type":"tool_search_output","call_id":"c1","tools":[{"type":"function","name":"find","parameters":{"type":"object"}}]}]"#;
-    let second = object(&world.ask(&onward(&first, found)).await);
+    let second = object(&world.request(&onward(&first, found)).await);
     let output = r#"[{"type":"function_call_output","call_id":"c1","output":"o"}]"#;
-    object(&world.ask(&onward(&second, output)).await);
+    object(&world.request(&onward(&second, output)).await);
     for at in [1, 2] {
         assert_eq!(names(&sent(&world, at)), ["tool_search", "find"]);
     }
@@ -116,7 +115,7 @@ async fn found_tools_stay_on_offer_in_a_stored_conversation() {
 
 #[tokio::test]
 async fn calls_of_the_tools_that_the_api_names_are_calls_of_functions() {
-    let world = World::start(Engine::in_turn(vec![call("a7", "f", ["{}", ""])]).await, Setup::new()).await;
+    let world = World::start(Engine::in_turn(vec![call("a7", "f", ["{}", ""])]), Setup::new()).await;
     let input = [
         r#"{"role":"user","content":"hi"}"#,
         r#"{"type":"local_shell_call","id":"lsh_1","call_id":"c1","status":"completed","action":{"type":"exec","command":["ls"],"env":{}}}"#,
@@ -134,7 +133,7 @@ async fn calls_of_the_tools_that_the_api_names_are_calls_of_functions() {
     let body = format!(
         r#""model":"m","instructions":"","input":[{input}],"client_metadata":{{"x-codex-installation-id":"7"}}"#
     );
-    let answer = world.ask(&ask(&body)).await;
+    let answer = world.request(&ask(&body)).await;
     object(&answer);
     let dropped = "input[9].tool_search_call,input[10].web_search_call";
     assert_eq!(answer.head.header("x-samewire-dropped"), Some(dropped));

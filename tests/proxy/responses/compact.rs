@@ -1,30 +1,25 @@
 //! Counting the tokens of an input, and compacting conversations (wire-format 4.1, 4.13).
 
 use crate::responses::over_chat::object;
-use crate::sim::{Attempt, Engine, Request, Script, Setup, World};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 
 fn chat(content: &str, finish: &str) -> Script {
     let content = json!(content);
-    Script::new().json(
-        "200 OK",
-        &format!(
-            r#"{{"id":"c-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","reasoning":"hm","content":{content}}},"finish_reason":"{finish}"}}],"usage":{{"prompt_tokens":9,"completion_tokens":4,"total_tokens":13}}}}"#
-        ),
-    )
+    Script::ok(format!(
+        r#"{{"id":"c-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","reasoning":"hm","content":{content}}},"finish_reason":"{finish}"}}],"usage":{{"prompt_tokens":9,"completion_tokens":4,"total_tokens":13}}}}"#
+    ))
 }
 
-/// Starts an engine that counts one token for each message and tool, and writes a summary when asked for one.
+/// Starts an engine that counts one token for each message and tool, and writes a summary if the request wants one.
 pub async fn engine() -> Engine {
     Engine::answering(|attempt: &Attempt| {
-        let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+        let body = attempt.json();
         let messages = body["messages"].as_array().unwrap();
         if attempt.target == "/tokenize" {
             let count = messages.len() + body["tools"].as_array().map_or(0, Vec::len);
-            return Script::new().json(
-                "200 OK",
-                &format!(r#"{{"count":{count},"max_model_len":2048,"tokens":[1],"token_strs":null}}"#),
-            );
+            return Script::ok(format!(
+                r#"{{"count":{count},"max_model_len":2048,"tokens":[1],"token_strs":null}}"#
+            ));
         }
         match messages.last().unwrap()["content"].as_str() {
             Some(text) if text.starts_with("Sum up") => chat(" They spoke of \"Bern\".\n", "stop"),
@@ -44,29 +39,29 @@ fn compact(members: &str) -> Request {
 
 #[tokio::test]
 async fn the_engine_counts_the_whole_chat() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let answer = world
-        .ask(&count(r#""model":"m","input":"a","instructions":"b","tools":[{"type":"function","name":"f"}]"#))
-        .await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
+        .request(&count(
+            r#""model":"m","input":"a","instructions":"b","tools":[{"type":"function","name":"f"}]"#,
+        ))
+        .await
+        .with_status(200);
     assert_eq!(answer.text(), r#"{"object":"response.input_tokens","input_tokens":3}"#);
-    let first = object(&world.ask(&Request::post("/v1/responses", r#"{"model":"m","input":"a"}"#)).await);
+    let first = object(&world.post("/v1/responses", r#"{"model":"m","input":"a"}"#).await);
     let more =
         format!(r#""model":"m","input":"b","previous_response_id":"{}""#, first["id"].as_str().unwrap());
-    assert_eq!(object(&world.ask(&count(&more)).await)["input_tokens"], 3);
+    assert_eq!(object(&world.request(&count(&more)).await)["input_tokens"], 3);
     let attempts = world.engine.attempts();
     assert_eq!([attempts[0].target.as_str(), attempts[2].target.as_str()], ["/tokenize"; 2]);
     // Azure's clients have a route for it, too.
     let azure = Request::post("/openai/v1/responses/input_tokens", r#"{"model":"m","input":"a"}"#);
-    assert_eq!(object(&world.ask(&azure).await)["input_tokens"], 1);
+    assert_eq!(object(&world.request(&azure).await)["input_tokens"], 1);
     for (body, param) in [
         (r#""model":5,"input":"a""#, "model"),
         (r#""model":"m""#, "input"),
         (r#""model":"m","input":3"#, "input"),
     ] {
-        let answer = world.ask(&count(body)).await;
-        assert_eq!(answer.head.status, 400);
-        assert_eq!(serde_json::from_str::<Value>(answer.text()).unwrap()["error"]["param"], param);
+        assert_eq!(world.request(&count(body)).await.with_status(400).json()["error"]["param"], param);
     }
     world.end().await;
 }
@@ -81,11 +76,11 @@ async fn an_engine_that_cannot_count_says_so() {
             r#"{"object":"error","message":"1 validation errors:\n  {'type': 'missing', 'loc': ('body', 'prompt'), 'msg': 'Field required'}","type":"Bad Request","param":null,"code":400}"#,
         ),
         // llama.cpp counts only texts too, and ignores a chat.
-        Script::new().json("200 OK", r#"{"tokens":[]}"#),
-        Script::new().json("200 OK", "counted"),
+        Script::ok(r#"{"tokens":[]}"#),
+        Script::ok("counted"),
         Script::new().json("400 Bad Request", r#"{"object":"error","message":"too many","type":"BadRequestError","param":null,"code":400}"#),
     ];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new().allow_errors()).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new().allow_errors()).await;
     for (status, code) in [
         (501, Some("not_implemented")),
         (501, Some("not_implemented")),
@@ -93,22 +88,20 @@ async fn an_engine_that_cannot_count_says_so() {
         (502, Some("upstream_invalid_response")),
         (400, None),
     ] {
-        let answer = world.ask(&count(r#""model":"m","input":"a""#)).await;
-        let failure = answer.failure();
-        assert_eq!((failure.0, failure.2.as_deref()), (status, code));
+        let answer = world.request(&count(r#""model":"m","input":"a""#)).await;
+        assert_eq!((answer.head.status, answer.fault().code.as_deref()), (status, code));
     }
     world.end().await;
 }
 
 #[tokio::test]
 async fn a_conversation_becomes_a_summary_that_goes_on() {
-    let world = World::start(engine().await, Setup::new()).await;
-    let first =
-        object(&world.ask(&Request::post("/v1/responses", r#"{"model":"m","input":"Where is it?"}"#)).await);
+    let world = World::start(engine(), Setup::new()).await;
+    let first = object(&world.post("/v1/responses", r#"{"model":"m","input":"Where is it?"}"#).await);
     let id = first["id"].as_str().unwrap();
     let input = r#"[{"role":"user","content":"In Bern? "},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"yes"},{"role":"system","content":"s"},{"type":"message","role":"user","content":[{"type":"input_text","text":"And you?"},{"type":"input_image","image_url":"data:image/png;base64,eA=="}]}]"#;
     let answer = world
-        .ask(&compact(&format!(
+        .request(&compact(&format!(
             r#""model":"m","input":{input},"previous_response_id":"{id}","instructions":"Be brief.""#
         )))
         .await;
@@ -131,36 +124,30 @@ async fn a_conversation_becomes_a_summary_that_goes_on() {
         made["usage"],
         json!({"input_tokens":9,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},"output_tokens":4,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":13})
     );
-    // The engine was sent the whole conversation, and asked for little reasoning.
-    let asked: Value = serde_json::from_str(world.engine.attempts()[1].text()).unwrap();
+    // The engine got the whole conversation, with a low reasoning effort.
+    let asked = world.engine.attempts()[1].json();
     let roles: Vec<_> =
         asked["messages"].as_array().unwrap().iter().map(|m| m["role"].as_str().unwrap()).collect();
     assert_eq!(roles, ["system", "user", "assistant", "user", "assistant", "tool", "system", "user", "user"]);
-    assert_eq!(
-        [&asked["reasoning_effort"], &asked["stream"], &asked["tools"]],
-        [&json!("low"), &Value::Null, &Value::Null]
-    );
+    assert_members(&asked, &json!({"reasoning_effort": "low", "stream": null, "tools": null}));
     // The compacted items are the input of the next request, and of the next compaction.
     let next = format!(
         r#"{{"model":"m","input":[{}],"store":false}}"#,
         output.iter().map(Value::to_string).collect::<Vec<_>>().join(",")
     );
-    assert_eq!(
-        object(&world.ask(&Request::post("/v1/responses", next.clone())).await)["status"],
-        "completed"
-    );
-    let sent: Value = serde_json::from_str(world.engine.attempts()[2].text()).unwrap();
+    assert_eq!(object(&world.post("/v1/responses", next.clone()).await)["status"], "completed");
+    let sent = world.engine.attempts()[2].json();
     assert_eq!(sent["messages"][3], json!({"role": "system", "content": "They spoke of \"Bern\"."}));
     // No other tenant can decrypt the summary.
     let other =
         Request::post("/v1/responses", next).without("authorization").header("authorization", "Bearer other");
-    assert_eq!(world.ask(&other).await.failure().2.as_deref(), Some("invalid_encrypted_content"));
+    assert_eq!(world.request(&other).await.fault().code.as_deref(), Some("invalid_encrypted_content"));
     let again = compact(&format!(r#""model":"m","input":[{},{{"role":"user","content":"x"}}]"#, output[3]));
-    let again = object(&world.ask(&again).await);
+    let again = object(&world.request(&again).await);
     assert_eq!(again["output"].as_array().unwrap().len(), 2);
     // A compaction is not stored as a response.
     let get = Request::get(&format!("/v1/responses/{}", made["id"].as_str().unwrap()));
-    assert_eq!(world.ask(&get).await.head.status, 404);
+    assert_eq!(world.request(&get).await.head.status, 404);
     world.end().await;
 }
 
@@ -171,7 +158,7 @@ async fn invalid_requests_and_failed_summaries_are_errors() {
         chat(" \n", "stop"),
         Script::new().json("503 Service Unavailable", "{}"),
     ];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new().allow_errors()).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new().allow_errors()).await;
     for (body, param) in [
         (r#""model":5,"input":"a""#, "model"),
         (r#""model":"m""#, "input"),
@@ -183,13 +170,13 @@ async fn invalid_requests_and_failed_summaries_are_errors() {
         ),
         (r#""model":"m","input":"a","previous_response_id":"resp_no""#, "previous_response_id"),
     ] {
-        let answer = world.ask(&compact(body)).await;
+        let answer = world.request(&compact(body)).await;
         assert_eq!(answer.head.status, 400, "{body}: {}", answer.text());
-        assert_eq!(serde_json::from_str::<Value>(answer.text()).unwrap()["error"]["param"], param);
+        assert_eq!(answer.json()["error"]["param"], param);
     }
     // A truncated or empty summary is an error.
     for status in [502, 502, 503] {
-        assert_eq!(world.ask(&compact(r#""model":"m","input":"a""#)).await.head.status, status);
+        assert_eq!(world.request(&compact(r#""model":"m","input":"a""#)).await.head.status, status);
     }
     world.end().await;
 }

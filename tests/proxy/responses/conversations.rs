@@ -1,12 +1,9 @@
 //! Conversations: their routes, and responses that belong to one.
 
+use super::background::ended;
 use crate::responses::over_chat::{TOOLS, ask, chunk, engine, event, events, last, object, scripted};
 use crate::responses::stored::{Folder, id, messages, not_found};
-use crate::sim::{
-    Answer, Client, Engine, Gate, PATIENCE, PROMPT, Request, Samewire, Script, Setup, Step, World,
-};
-use serde_json::{Value, json};
-use std::time::Instant;
+use crate::sim::prelude::*;
 
 const CODE: Option<&str> = Some("invalid_value");
 
@@ -16,7 +13,7 @@ fn post(path: &str, body: &Value) -> Request {
 
 /// Creates a conversation with these items and returns its path.
 async fn create_conversation(world: &World, items: Value) -> String {
-    let made = object(&world.ask(&post("/v1/conversations", &json!({"items":items}))).await);
+    let made = object(&world.request(&post("/v1/conversations", &json!({"items":items}))).await);
     format!("/v1/conversations/{}", id(&made))
 }
 
@@ -30,7 +27,7 @@ fn name(path: &str) -> &str {
 
 /// Lists all items, oldest first.
 async fn items(world: &World, path: &str) -> Vec<Value> {
-    let listed = object(&world.ask(&Request::get(&format!("{path}/items?order=asc&limit=100"))).await);
+    let listed = object(&world.get(&format!("{path}/items?order=asc&limit=100")).await);
     assert_eq!(listed["has_more"], false);
     listed["data"].as_array().unwrap().clone()
 }
@@ -60,12 +57,12 @@ fn told(answer: &Answer) -> (u16, Option<String>, Option<String>) {
 
 #[tokio::test]
 async fn a_conversation_is_created_read_changed_and_deleted() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     for (before, version) in [("/v1", ""), ("/openai/v1", ""), ("/openai", "?api-version=2025-04-01-preview")]
     {
         let at = |path: &str| format!("{before}/conversations{path}{version}");
         let body = json!({"metadata":{"topic":"a b"},"items":[user(PROMPT)]});
-        let answer = world.ask(&post(&at(""), &body)).await;
+        let answer = world.request(&post(&at(""), &body)).await;
         let made = object(&answer);
         let name = id(&made);
         let (created, shown) = (&made["created_at"], r#"{"topic":"a b"}"#);
@@ -77,14 +74,13 @@ async fn a_conversation_is_created_read_changed_and_deleted() {
         };
         assert_eq!(answer.text(), whole(shown));
         let one = at(&format!("/{name}"));
-        assert_eq!(world.ask(&Request::get(&one)).await.text(), whole(shown));
+        assert_eq!(world.get(&one).await.text(), whole(shown));
         for (metadata, shown) in [(json!({"a":"b"}), r#"{"a":"b"}"#), (json!({}), "{}"), (Value::Null, "{}")]
         {
-            let changed = world.ask(&post(&one, &json!({"metadata":metadata}))).await;
-            assert_eq!(changed.text(), whole(shown));
-            assert_eq!(world.ask(&Request::get(&one)).await.text(), whole(shown));
+            assert_eq!(world.request(&post(&one, &json!({"metadata":metadata}))).await.text(), whole(shown));
+            assert_eq!(world.get(&one).await.text(), whole(shown));
         }
-        let deleted = world.ask(&Request::new("DELETE", &one)).await;
+        let deleted = world.request(&Request::new("DELETE", &one)).await;
         assert_eq!(
             deleted.text(),
             format!(r#"{{"id":"{name}","object":"conversation.deleted","deleted":true}}"#)
@@ -92,34 +88,33 @@ async fn a_conversation_is_created_read_changed_and_deleted() {
         for gone in
             [Request::get(&one), Request::new("DELETE", &one), Request::get(&at(&format!("/{name}/items")))]
         {
-            let answer = world.ask(&gone).await;
+            let answer = world.request(&gone).await;
             not_found(&answer);
             assert_eq!(answer.fault().message, format!("Conversation with id '{name}' not found."));
         }
     }
     for body in ["", "{}", r#"{"items":[],"metadata":null}"#] {
-        let empty = object(&world.ask(&Request::post("/v1/conversations", body)).await);
+        let empty = object(&world.post("/v1/conversations", body).await);
         assert_eq!(empty["metadata"], json!({}));
-        let listed = world.ask(&Request::get(&format!("/v1/conversations/{}/items", id(&empty)))).await;
+        let listed = world.get(&format!("/v1/conversations/{}/items", id(&empty))).await;
         assert_eq!(
             listed.text(),
             r#"{"object":"list","data":[],"first_id":null,"last_id":null,"has_more":false}"#
         );
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn items_are_added_read_and_removed() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let path = create_conversation(&world, json!([user("first")])).await;
     let more = json!([
         {"type":"message","role":"assistant","content":"yes"},
         {"type":"function_call","call_id":"call_1","name":"f","arguments":"{}"},
         {"type":"function_call_output","id":"mine","call_id":"call_1","output":[{"type":"input_text","text":"o"}]},
     ]);
-    let added = object(&world.ask(&post(&format!("{path}/items"), &json!({"items":more}))).await);
+    let added = object(&world.request(&post(&format!("{path}/items"), &json!({"items":more}))).await);
     let data = added["data"].as_array().unwrap().clone();
     assert_eq!([&added["object"], &added["has_more"]], [&json!("list"), &json!(false)]);
     assert_eq!([&added["first_id"], &added["last_id"]], [&data[0]["id"], &json!("mine")]);
@@ -135,18 +130,18 @@ async fn items_are_added_read_and_removed() {
     assert_eq!(items(&world, &path).await[1..], data);
     for item in &data {
         let at = format!("{path}/items/{}", id(item));
-        assert_eq!(&object(&world.ask(&Request::get(&at)).await), item);
+        assert_eq!(&object(&world.get(&at).await), item);
     }
     let again = json!({"items":[user("x"), {"type":"item_reference","id":"mine"}]});
-    let refused = world.ask(&post(&format!("{path}/items"), &again)).await;
+    let refused = world.request(&post(&format!("{path}/items"), &again)).await;
     assert_eq!(told(&refused), (400, CODE.map(Into::into), Some("items[1].id".into())));
     assert_eq!(items(&world, &path).await.len(), 4, "all or nothing");
 
     let at = format!("{path}/items/{}", item.as_str().unwrap());
-    let left = object(&world.ask(&Request::new("DELETE", &at)).await);
-    assert_eq!(left, object(&world.ask(&Request::get(&path)).await));
+    let left = object(&world.request(&Request::new("DELETE", &at)).await);
+    assert_eq!(left, object(&world.get(&path).await));
     for gone in [Request::new("DELETE", &at), Request::get(&at)] {
-        let answer = world.ask(&gone).await;
+        let answer = world.request(&gone).await;
         not_found(&answer);
         assert_eq!(answer.fault().message, format!("Item with id '{}' not found.", item.as_str().unwrap()));
     }
@@ -156,21 +151,21 @@ async fn items_are_added_read_and_removed() {
     );
     // Referenced items are copied.
     let other = create_conversation(&world, json!([{"type":"item_reference","id":"mine"}])).await;
-    object(&world.ask(&Request::new("DELETE", &path)).await);
+    object(&world.request(&Request::new("DELETE", &path)).await);
     assert_eq!(items(&world, &other).await, data[2..]);
     world.end().await;
 }
 
 #[tokio::test]
 async fn items_come_in_pages() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let path = create_conversation(&world, json!([])).await;
     let batch = |from: usize, to: usize| (from..to).map(|n| user(&format!("n{n}"))).collect::<Vec<_>>();
     for (from, to) in [(0, 20), (20, 40), (40, 45)] {
         let body = json!({"items":batch(from, to)});
-        object(&world.ask(&post(&format!("{path}/items"), &body)).await);
+        object(&world.request(&post(&format!("{path}/items"), &body)).await);
     }
-    let page = async |query: &str| object(&world.ask(&Request::get(&format!("{path}/items{query}"))).await);
+    let page = async |query: &str| object(&world.get(&format!("{path}/items{query}")).await);
     let texts = |page: &Value| short_forms(page["data"].as_array().unwrap());
     let names = |range: std::ops::Range<usize>| range.map(|n| format!("user: n{n}")).collect::<Vec<_>>();
     let first = page("").await;
@@ -198,17 +193,17 @@ async fn items_come_in_pages() {
         ("?include=everything", "include[0]"),
         ("?include[]=reasoning.encrypted_content&include[]=x", "include[1]"),
     ] {
-        let answer = world.ask(&Request::get(&format!("{path}/items{query}"))).await;
+        let answer = world.get(&format!("{path}/items{query}")).await;
         assert_eq!(told(&answer), (400, CODE.map(Into::into), Some(param.into())), "{query}");
     }
-    let one = world.ask(&Request::get(&format!("{path}/items/x?include=y"))).await;
+    let one = world.get(&format!("{path}/items/x?include=y")).await;
     assert_eq!(told(&one).2.as_deref(), Some("include[0]"));
     world.end().await;
 }
 
 #[tokio::test]
 async fn invalid_requests_name_the_parameter() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let path = create_conversation(&world, json!([])).await;
     let (new, added) = ("/v1/conversations".to_owned(), format!("{path}/items"));
     let many: Vec<_> = (0..21).map(|n| user(&n.to_string())).collect();
@@ -246,12 +241,12 @@ async fn invalid_requests_name_the_parameter() {
         (&added, json!({"items":[{"type":"item_reference"}]}), missing, Some("items[0].id")),
     ];
     for (path, body, code, param) in wrong {
-        let answer = world.ask(&post(path, &body)).await;
+        let answer = world.request(&post(path, &body)).await;
         let status = if body.to_string().contains("msg_0") { 404 } else { 400 };
         let expected = (status, code.map(Into::into), param.map(Into::into));
         assert_eq!(told(&answer), expected, "{path} {body}: {}", answer.text());
     }
-    let empty = world.ask(&Request::post(&added, "")).await;
+    let empty = world.post(&added, "").await;
     assert_eq!(told(&empty).1.as_deref(), Some("invalid_json"));
     for (method, target) in [
         ("GET", "/v1/conversations".to_owned()),
@@ -259,15 +254,12 @@ async fn invalid_requests_name_the_parameter() {
         ("DELETE", added.clone()),
         ("POST", format!("{added}/msg_0")),
     ] {
-        assert_eq!(world.ask(&Request::new(method, &target)).await.head.status, 405, "{method} {target}");
+        assert_eq!(world.request(&Request::new(method, &target)).await.head.status, 405, "{method} {target}");
     }
     for target in
         ["/v1/conversations/", "/openai/deployments/text/conversations?api-version=2025-04-01-preview"]
     {
-        assert_eq!(
-            world.ask(&Request::post(target, "{}")).await.fault().code.as_deref(),
-            Some("unknown_url")
-        );
+        assert_eq!(world.post(target, "{}").await.fault().code.as_deref(), Some("unknown_url"));
     }
     assert!(items(&world, &path).await.is_empty());
     world.end().await;
@@ -275,7 +267,7 @@ async fn invalid_requests_name_the_parameter() {
 
 #[tokio::test]
 async fn fault_c32_what_is_not_yours_is_not_there() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let path = create_conversation(&world, json!([user("mine")])).await;
     let (mine, kept) = (name(&path), items(&world, &path).await);
     let item = id(&kept[0]);
@@ -305,34 +297,28 @@ async fn fault_c32_what_is_not_yours_is_not_there() {
                 Some(key) => request.without("authorization").header("authorization", key),
                 None => request.without("authorization"),
             };
-            let theirs = world.ask(&who(theirs.clone())).await;
-            let nobodys = world.ask(&who(nobodys.clone())).await;
+            let theirs = world.request(&who(theirs.clone())).await;
+            let nobodys = world.request(&who(nobodys.clone())).await;
             assert_eq!((theirs.head.status, nobodys.head.status), (404, 404), "{}", theirs.text());
-            let told = theirs.text().replace(mine, never[0]).replace(item, never[1]);
-            assert_eq!(told, nobodys.text());
+            assert_eq!(theirs.text().replace(mine, never[0]).replace(item, never[1]), nobodys.text());
         }
     }
     for name in ["..", "%2e%2e", "conv_1%00", "a%2Fitems", &"x".repeat(600), "%ff", "*"] {
-        assert_eq!(
-            world.ask(&Request::get(&format!("/v1/conversations/{name}"))).await.head.status,
-            404,
-            "{name}"
-        );
+        assert_eq!(world.get(&format!("/v1/conversations/{name}")).await.head.status, 404, "{name}");
     }
     // A response id is not a conversation id, and the reverse.
-    let response = object(&world.ask(&ask(r#""model":"text","input":"x""#)).await);
-    not_found(&world.ask(&Request::get(&format!("/v1/conversations/{}", id(&response)))).await);
-    not_found(&world.ask(&Request::get(&format!("/v1/responses/{mine}"))).await);
+    let response = object(&world.request(&ask(r#""model":"text","input":"x""#)).await);
+    not_found(&world.get(&format!("/v1/conversations/{}", id(&response))).await);
+    not_found(&world.get(&format!("/v1/responses/{mine}")).await);
     assert_eq!(items(&world, &path).await, kept);
-    assert_eq!(world.engine.attempt_count(), 1);
-    world.end().await;
+    world.end_after(1).await;
 }
 
 #[tokio::test]
 async fn without_a_store_there_are_none() {
-    let world = World::start(engine().await, Setup::new().args(&["--store", "off"])).await;
-    let refused = world.ask(&Request::post("/v1/conversations", "{}")).await;
-    assert_eq!(refused.failure(), (400, "invalid_request_error".to_owned(), None));
+    let world = World::start(engine(), Setup::new().args(&["--store", "off"])).await;
+    let refused = world.post("/v1/conversations", "{}").await;
+    assert_eq!(refused.failure(), "400 invalid_request_error");
     for request in [
         Request::get("/v1/conversations/conv_1"),
         Request::new("DELETE", "/v1/conversations/conv_1"),
@@ -340,24 +326,23 @@ async fn without_a_store_there_are_none() {
         Request::get("/v1/conversations/conv_1/items/msg_1"),
         post("/v1/conversations/conv_1/items", &json!({"items":[user("x")]})),
     ] {
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         not_found(&answer);
         assert_eq!(answer.fault().message, "Conversation with id 'conv_1' not found.");
     }
     for store in ["", r#","store":false"#] {
-        let answer = world.ask(&next("/conv_1", "text", &format!(r#","input":"x"{store}"#))).await;
+        let answer = world.request(&next("/conv_1", "text", &format!(r#","input":"x"{store}"#))).await;
         let code = Some("unsupported_parameter".to_owned());
         assert_eq!(told(&answer), (400, code, Some("conversation".to_owned())));
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 #[tokio::test]
 async fn fault_o15_a_store_that_cannot_be_opened_is_not_pretended() {
     let folder = Folder::new();
     let place = format!("sqlite:{}", folder.file().join("missing").display());
-    let world = World::start(engine().await, Setup::new().args(&["--store", &place])).await;
+    let world = World::start(engine(), Setup::new().args(&["--store", &place])).await;
     for request in [
         Request::post("/v1/conversations", "{}"),
         Request::get("/v1/conversations/conv_1"),
@@ -366,11 +351,9 @@ async fn fault_o15_a_store_that_cannot_be_opened_is_not_pretended() {
         post("/v1/conversations/conv_1/items", &json!({"items":[user("x")]})),
         next("/conv_1", "text", r#","input":"x","store":false"#),
     ] {
-        let unavailable = (503, "server_error".to_owned(), Some("store_unavailable".to_owned()));
-        assert_eq!(world.ask(&request).await.failure(), unavailable);
+        assert_eq!(world.request(&request).await.failure(), "503 server_error store_unavailable");
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 /// Whole, streamed, unstored and background responses: each turn sees all earlier ones, and is in the conversation
@@ -379,7 +362,7 @@ async fn fault_o15_a_store_that_cannot_be_opened_is_not_pretended() {
 async fn responses_go_on_with_it() {
     let folder = Folder::new();
     for setup in [Setup::new(), folder.setup()] {
-        let world = World::start(engine().await, setup).await;
+        let world = World::start(engine(), setup).await;
         let path =
             create_conversation(&world, json!([{"role":"system","content":"be brief"}, user("hi")])).await;
         let named = json!({"id":name(&path)});
@@ -390,19 +373,21 @@ async fn responses_go_on_with_it() {
             let request = next(&path, "text", &format!(r#","input":"turn {n}"{more}"#));
             let response = match more {
                 r#","stream":true"# => {
-                    let told = events(&world.ask(&request).await);
+                    let told = events(&world.request(&request).await);
                     let named = |event: &Value| event["response"]["conversation"] == named;
                     assert!(told.iter().filter(|event| event["response"].is_object()).all(named));
                     last(&told).clone()
                 }
-                r#","background":true"# => ended(&world, &object(&world.ask(&request).await)).await,
-                _ => object(&world.ask(&request).await),
+                r#","background":true"# => {
+                    ended(world.proxy(), id(&object(&world.request(&request).await))).await
+                }
+                _ => object(&world.request(&request).await),
             };
             assert_eq!((&response["status"], &response["conversation"]), (&json!("completed"), &named));
             assert_eq!(response["store"], n != 2);
             let last_key = format!(r#""metadata":{{}},"conversation":{{"id":"{}"}}}}"#, name(&path));
             if n != 2 {
-                let stored = world.ask(&Request::get(&format!("/v1/responses/{}", id(&response)))).await;
+                let stored = world.get(&format!("/v1/responses/{}", id(&response))).await;
                 assert_eq!(object(&stored), response);
                 assert!(stored.text().ends_with(&last_key), "{}", stored.text());
             }
@@ -430,31 +415,21 @@ async fn responses_go_on_with_it() {
     }
 }
 
-async fn ended(world: &World, response: &Value) -> Value {
-    let start = Instant::now();
-    loop {
-        let now = object(&world.ask(&Request::get(&format!("/v1/responses/{}", id(response)))).await);
-        if now["status"] != "queued" && now["status"] != "in_progress" {
-            return now;
-        }
-        assert!(start.elapsed() < PATIENCE, "still {}", now["status"]);
-    }
-}
-
 /// Tool calls and their outputs are turns like others, as are reasoning, references, and requests without input.
 #[tokio::test]
 async fn tools_and_references_in_it() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let path = create_conversation(&world, json!([])).await;
-    let nothing = world.ask(&next(&path, "text", "")).await;
+    let nothing = world.request(&next(&path, "text", "")).await;
     assert_eq!(told(&nothing), (400, CODE.map(Into::into), Some("input".into())));
-    object(&world.ask(&next(&path, "tools", &format!(r#","input":"go",{TOOLS}"#))).await);
+    object(&world.request(&next(&path, "tools", &format!(r#","input":"go",{TOOLS}"#))).await);
     let early =
         format!(r#","input":[{{"type":"function_call_output","call_id":"call_9","output":"x"}}],{TOOLS}"#);
-    assert_eq!(told(&world.ask(&next(&path, "text", &early)).await).2.as_deref(), Some("input[0].call_id"));
+    let answer = world.request(&next(&path, "text", &early)).await;
+    assert_eq!(told(&answer).2.as_deref(), Some("input[0].call_id"));
     let outputs = r#"[{"type":"function_call_output","call_id":"call_1","output":"rain"},{"type":"custom_tool_call_output","call_id":"call_2","output":"done"},{"type":"function_call_output","call_id":"call_3","output":"Ada"}]"#;
     let second = next(&path, "reason", &format!(r#","input":{outputs},"stream":true,{TOOLS}"#));
-    let second = last(&events(&world.ask(&second).await)).clone();
+    let second = last(&events(&world.request(&second).await)).clone();
     let sent = messages(&world, 1);
     let roles: Vec<_> =
         sent.as_array().unwrap().iter().map(|message| message["role"].as_str().unwrap()).collect();
@@ -462,7 +437,7 @@ async fn tools_and_references_in_it() {
     let item = second["output"][1]["id"].as_str().unwrap();
     let reference =
         format!(r#","input":[{{"type":"item_reference","id":"{item}"}},{{"role":"user","content":"?"}}]"#);
-    object(&world.ask(&next(&path, "text", &reference)).await);
+    object(&world.request(&next(&path, "text", &reference)).await);
     let sent = messages(&world, 2);
     assert_eq!(sent[5], json!({"role":"assistant","content":"Four.Four.","reasoning":"Two and two."}));
     assert_eq!(
@@ -485,20 +460,20 @@ async fn tools_and_references_in_it() {
     );
     // Items added by clients need no further input.
     let body = json!({"items":[user("and?")]});
-    object(&world.ask(&post(&format!("{path}/items"), &body)).await);
-    object(&world.ask(&next(&path, "limit", "")).await);
+    object(&world.request(&post(&format!("{path}/items"), &body)).await);
+    object(&world.request(&next(&path, "limit", "")).await);
     assert_eq!(
         short_forms(&items(&world, &path).await)[13..],
         ["user: and?", "assistant: Hel"],
         "incomplete, and said"
     );
-    let excluded = world.ask(&next(&path, "text", r#","previous_response_id":"resp_1","input":"x""#)).await;
+    let excluded =
+        world.request(&next(&path, "text", r#","previous_response_id":"resp_1","input":"x""#)).await;
     assert_eq!(told(&excluded), (400, CODE.map(Into::into), Some("previous_response_id".into())));
-    let unknown = world.ask(&next("/conv_0", "text", r#","input":"x""#)).await;
+    let unknown = world.request(&next("/conv_0", "text", r#","input":"x""#)).await;
     assert_eq!(told(&unknown), (404, None, Some("conversation".into())));
     assert_eq!(unknown.fault().message, "Conversation with id 'conv_0' not found.");
-    assert_eq!(world.engine.attempt_count(), 4);
-    world.end().await;
+    world.end_after(4).await;
 }
 
 /// Outputs for all calls of the scene with tools.
@@ -508,16 +483,14 @@ const ALL: &str = r#"{"tool_outputs":[{"tool_call_id":"call_1","output":"rain"},
 #[tokio::test]
 async fn a_held_stream_is_one_turn_of_it() {
     let scripts = ["tools", "text"].map(|scene| scripted(scene, &format!("chatcmpl-{scene}"), true));
-    let world = World::start(Engine::in_turn(scripts.into()).await, Setup::new()).await;
+    let world = World::start(Engine::in_turn(scripts.into()), Setup::new()).await;
     let path = create_conversation(&world, json!([])).await;
     let request = next(&path, "m", &format!(r#","input":"go","stream":true,{TOOLS}"#));
     let request = request.header("x-samewire-dialect", "codex-legacy").header("x-samewire-tool-hold", "1");
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&request.bytes()).await;
-    client.head().await;
+    let mut client = world.begin(&request).await;
     let created = event(client.event_with("event: response.created").await.trim_end());
     let outputs = Request::post(&format!("/v1/responses/{}/tool_outputs", id(&created["response"])), ALL);
-    assert_eq!(world.ask(&outputs).await.head.status, 202);
+    assert_eq!(world.request(&outputs).await.head.status, 202);
     let response = event(client.event_with("event: response.completed").await.trim_end());
     assert_eq!(response["response"]["conversation"]["id"], name(&path));
     let kept = short_forms(&items(&world, &path).await);
@@ -533,10 +506,9 @@ async fn a_held_stream_is_one_turn_of_it() {
 /// the answer.
 #[tokio::test]
 async fn handed_in_outputs_go_on_with_it() {
-    let gate = Gate::default();
-    let held = gate.clone();
+    let (gate, held) = Gate::pair();
     let engine = Engine::answering(move |attempt| {
-        let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+        let body = attempt.json();
         let (tools, count) =
             (body["messages"][1]["content"] == "go", body["messages"].as_array().unwrap().len());
         let id = format!("chatcmpl-{}{count}", if attempt.text().contains("held") { "h" } else { "" });
@@ -553,15 +525,15 @@ async fn handed_in_outputs_go_on_with_it() {
     for (first, background) in [("before", false), ("held", true)] {
         let path = create_conversation(&world, json!([user(first)])).await;
         let request = next(&path, "tools", &format!(r#","input":"go","background":{background},{TOOLS}"#));
-        let mut response = object(&world.ask(&request).await);
+        let mut response = object(&world.request(&request).await);
         if background {
             world.engine.wait_attempts(3).await;
-            object(&world.ask(&Request::new("DELETE", &path)).await);
+            object(&world.request(&Request::new("DELETE", &path)).await);
             gate.open();
-            response = ended(&world, &response).await;
+            response = ended(world.proxy(), id(&response)).await;
         }
         let outputs = Request::post(&format!("/v1/responses/{}/tool_outputs", id(&response)), ALL);
-        let after = object(&world.ask(&outputs).await);
+        let after = object(&world.request(&outputs).await);
         if background {
             assert_eq!((after.get("conversation"), &after["previous_response_id"]), (None, &response["id"]));
         } else {
@@ -574,36 +546,33 @@ async fn handed_in_outputs_go_on_with_it() {
 }
 
 fn broken() -> Script {
-    Script::new().head_sse().role().text("Half").rst()
+    Script::stream().text("Half").rst()
 }
 
 #[tokio::test]
 async fn what_fails_adds_nothing() {
-    let world = World::start(Engine::script(broken()).await, Setup::new().allow_errors()).await;
+    let world = World::start(broken(), Setup::new().allow_errors()).await;
     let path = create_conversation(&world, json!([user("before")])).await;
     for more in ["", r#","store":false"#] {
         let told =
-            events(&world.ask(&next(&path, "m", &format!(r#","input":"x","stream":true{more}"#))).await);
+            events(&world.request(&next(&path, "m", &format!(r#","input":"x","stream":true{more}"#))).await);
         assert_eq!(last(&told)["status"], "failed");
     }
-    let whole = world.ask(&next(&path, "m", r#","input":"x""#)).await;
-    assert_eq!(whole.head.status, 502);
-    let background = object(&world.ask(&next(&path, "m", r#","input":"x","background":true"#)).await);
-    assert_eq!(ended(&world, &background).await["status"], "failed");
+    world.request(&next(&path, "m", r#","input":"x""#)).await.with_status(502);
+    let background = object(&world.request(&next(&path, "m", r#","input":"x","background":true"#)).await);
+    assert_eq!(ended(world.proxy(), id(&background)).await["status"], "failed");
     assert_eq!(short_forms(&items(&world, &path).await), ["user: before"]);
     world.end().await;
 }
 
 #[tokio::test]
 async fn what_is_cancelled_adds_nothing() {
-    let world =
-        World::start(Engine::script(Script::new().head_sse().role().text("Half").hang()).await, Setup::new())
-            .await;
+    let world = World::start(Script::stream().text("Half").hang(), Setup::new()).await;
     let path = create_conversation(&world, json!([user("before")])).await;
-    let background = object(&world.ask(&next(&path, "m", r#","input":"x","background":true"#)).await);
+    let background = object(&world.request(&next(&path, "m", r#","input":"x","background":true"#)).await);
     world.engine.wait_attempts(1).await;
     let cancel = Request::post(&format!("/v1/responses/{}/cancel", id(&background)), "");
-    assert_eq!(object(&world.ask(&cancel).await)["status"], "cancelled");
+    assert_eq!(object(&world.request(&cancel).await)["status"], "cancelled");
     assert_eq!(short_forms(&items(&world, &path).await), ["user: before"]);
     world.end().await;
 }
@@ -625,27 +594,26 @@ fn gated(gate: &Gate, id: &str) -> Script {
 async fn a_conversation_that_is_deleted_meanwhile() {
     for store in [true, false] {
         let gate = Gate::default();
-        let world = World::start(Engine::script(gated(&gate, "chatcmpl-1")).await, Setup::new()).await;
+        let world = World::start(gated(&gate, "chatcmpl-1"), Setup::new()).await;
         let path = create_conversation(&world, json!([user("before")])).await;
         let mut client = Client::connect(world.proxy()).await;
         client
             .send(&next(&path, "m", &format!(r#","input":"x","stream":true,"store":{store}"#)).bytes())
             .await;
-        client.head().await;
-        client.event_with(r#""delta":"one""#).await;
-        object(&world.ask(&Request::new("DELETE", &path)).await);
+        client.event_with_head(r#""delta":"one""#).await;
+        object(&world.request(&Request::new("DELETE", &path)).await);
         gate.open();
         let response = event(&client.event_with("event: response.completed").await)["response"].clone();
         assert!(client.event().await.is_none());
         assert_eq!(response["output"][0]["content"][0]["text"], "one two");
         assert_eq!((response.get("conversation"), &response["store"]), (None, &json!(store)));
-        let stored = world.ask(&Request::get(&format!("/v1/responses/{}", id(&response)))).await;
+        let stored = world.get(&format!("/v1/responses/{}", id(&response))).await;
         if store {
             assert_eq!(object(&stored), response);
         } else {
             not_found(&stored);
         }
-        not_found(&world.ask(&Request::get(&path)).await);
+        not_found(&world.get(&path).await);
         world.end().await;
     }
 }
@@ -653,34 +621,33 @@ async fn a_conversation_that_is_deleted_meanwhile() {
 #[tokio::test]
 async fn a_conversation_that_is_deleted_while_nobody_waits() {
     let gate = Gate::default();
-    let world = World::start(Engine::script(gated(&gate, "chatcmpl-1")).await, Setup::new()).await;
+    let world = World::start(gated(&gate, "chatcmpl-1"), Setup::new()).await;
     let path = create_conversation(&world, json!([user("before")])).await;
-    let response = object(&world.ask(&next(&path, "m", r#","input":"x","background":true"#)).await);
+    let response = object(&world.request(&next(&path, "m", r#","input":"x","background":true"#)).await);
     assert_eq!(response["conversation"]["id"], name(&path));
     world.engine.wait_attempts(1).await;
-    object(&world.ask(&Request::new("DELETE", &path)).await);
+    object(&world.request(&Request::new("DELETE", &path)).await);
     gate.open();
-    let response = ended(&world, &response).await;
+    let response = ended(world.proxy(), id(&response)).await;
     assert_eq!((&response["status"], response.get("conversation")), (&json!("completed"), None));
     let replay = Request::get(&format!("/v1/responses/{}?stream=true", id(&response)));
-    assert_eq!(last(&events(&world.ask(&replay).await)), &response);
+    assert_eq!(last(&events(&world.request(&replay).await)), &response);
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_o14_a_full_conversation_takes_no_more_and_says_so() {
-    let setup = Setup::new().config("[store]\nmax_bytes = 20000");
-    let world = World::start(engine().await, setup).await;
+    let world = World::start(engine(), Setup::new().config("[store]\nmax_bytes = 20000")).await;
     let path = create_conversation(&world, json!([user(&"x".repeat(14_000))])).await;
-    let response = object(&world.ask(&next(&path, "text", r#","input":"x""#)).await);
+    let response = object(&world.request(&next(&path, "text", r#","input":"x""#)).await);
     assert_eq!(response["conversation"]["id"], name(&path));
     let large = format!(r#","input":"{}""#, "y".repeat(4_000));
-    let response = object(&world.ask(&next(&path, "text", &large)).await);
+    let response = object(&world.request(&next(&path, "text", &large)).await);
     assert_eq!((&response["status"], response.get("conversation")), (&json!("completed"), None));
     let body = json!({"items":[user(&"z".repeat(6_000))]});
     for _ in 0..2 {
         let path = create_conversation(&world, json!([user(&"x".repeat(14_000))])).await;
-        let full = world.ask(&post(&format!("{path}/items"), &body)).await;
+        let full = world.request(&post(&format!("{path}/items"), &body)).await;
         assert_eq!(full.fault().code.as_deref(), Some("store_unavailable"), "{}", full.text());
         assert_eq!(items(&world, &path).await.len(), 1);
     }
@@ -691,13 +658,12 @@ async fn fault_o14_a_full_conversation_takes_no_more_and_says_so() {
 async fn fault_o15_a_store_that_hangs_is_not_pretended() {
     for store in [true, false] {
         let (folder, gate) = (Folder::new(), Gate::default());
-        let world = World::start(Engine::script(gated(&gate, "chatcmpl-1")).await, folder.setup()).await;
+        let world = World::start(gated(&gate, "chatcmpl-1"), folder.setup()).await;
         let path = create_conversation(&world, json!([user("before")])).await;
         let mut client = Client::connect(world.proxy()).await;
         let more = format!(r#","input":"x","stream":true,"store":{store}"#);
         client.send(&next(&path, "m", &more).bytes()).await;
-        client.head().await;
-        client.event_with(r#""delta":"one""#).await;
+        client.event_with_head(r#""delta":"one""#).await;
         let lock = rusqlite::Connection::open(folder.file()).unwrap();
         lock.execute_batch("BEGIN IMMEDIATE").unwrap();
         gate.open();
@@ -713,7 +679,7 @@ async fn fault_o15_a_store_that_hangs_is_not_pretended() {
 #[tokio::test]
 async fn concurrent_responses_do_not_interleave_items() {
     let folder = Folder::new();
-    let world = World::start(engine().await, folder.setup()).await;
+    let world = World::start(engine(), folder.setup()).await;
     let path = create_conversation(&world, json!([])).await;
     let mut clients = Vec::new();
     for n in 0..24 {
@@ -722,16 +688,17 @@ async fn concurrent_responses_do_not_interleave_items() {
         let input = format!(
             r#","input":[{{"role":"user","content":"{n}a"}},{{"role":"user","content":"{n}b"}}]{more}"#
         );
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&next(&path, "reason", &input).bytes()).await;
-        clients.push(client);
+        clients.push(world.send(&next(&path, "reason", &input)).await);
     }
     for (n, mut client) in clients.into_iter().enumerate() {
         let answer = client.answer().await;
         match n % 4 {
             0 | 2 => assert_eq!(last(&events(&answer))["conversation"]["id"], name(&path)),
             1 => assert_eq!(object(&answer)["conversation"]["id"], name(&path)),
-            _ => assert_eq!(ended(&world, &object(&answer)).await["conversation"]["id"], name(&path)),
+            _ => assert_eq!(
+                ended(world.proxy(), id(&object(&answer))).await["conversation"]["id"],
+                name(&path)
+            ),
         }
     }
     let all = short_forms(&items(&world, &path).await);
@@ -758,20 +725,20 @@ async fn what_was_said_outlives_a_kill() {
     let engine = engine().await;
     let setup = folder.setup().args(&["--engine", "vllm"]).upstream(&engine.url());
     let mut samewire = Samewire::start(&setup).await;
-    let made = object(&post("/v1/conversations", &json!({"metadata":{"a":"b"}})).ask(samewire.proxy).await);
+    let made =
+        object(&post("/v1/conversations", &json!({"metadata":{"a":"b"}})).answer(samewire.proxy).await);
     let path = format!("/v1/conversations/{}", id(&made));
     for round in 0..4 {
         let more = [r#","stream":true"#, r#","stream":true,"store":false"#][round % 2];
-        let mut client = Client::connect(samewire.proxy).await;
-        client.send(&next(&path, "text", &format!(r#","input":"{round}"{more}"#)).bytes()).await;
-        client.head().await;
-        client.event_with("event: response.completed").await;
+        let _client = next(&path, "text", &format!(r#","input":"{round}"{more}"#))
+            .begin_until(samewire.proxy, "event: response.completed")
+            .await;
         samewire.signal("KILL");
         samewire.exit(PATIENCE).await;
         samewire = Samewire::start(&setup).await;
-        let listed = object(&Request::get(&format!("{path}/items")).ask(samewire.proxy).await);
+        let listed = object(&Request::get(&format!("{path}/items")).answer(samewire.proxy).await);
         assert_eq!(listed["data"].as_array().unwrap().len(), 2 * round + 2);
-        assert_eq!(object(&Request::get(&path).ask(samewire.proxy).await), made);
+        assert_eq!(object(&Request::get(&path).answer(samewire.proxy).await), made);
     }
 }
 
@@ -779,33 +746,33 @@ async fn what_was_said_outlives_a_kill() {
 /// not in the response.
 #[tokio::test]
 async fn a_response_of_a_conversation_is_gone_on_with_there() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let path = create_conversation(&world, json!([user("before")])).await;
-    let first = object(&world.ask(&next(&path, "text", r#","input":"a""#)).await);
+    let first = object(&world.request(&next(&path, "text", r#","input":"a""#)).await);
     let alone = |id: &str| {
         Request::post(
             "/v1/responses",
             json!({"model":"text","input":"b","previous_response_id":id}).to_string(),
         )
     };
-    let refused = world.ask(&alone(id(&first))).await;
+    let refused = world.request(&alone(id(&first))).await;
     assert_eq!(told(&refused), (400, Some("invalid_value".into()), Some("previous_response_id".into())));
     assert!(refused.text().contains("'conversation'"), "{}", refused.text());
     // Once the conversation is deleted, the response can be continued by itself.
-    object(&world.ask(&Request::new("DELETE", &path)).await);
-    assert_eq!(object(&world.ask(&alone(id(&first))).await)["status"], "completed");
+    object(&world.request(&Request::new("DELETE", &path)).await);
+    assert_eq!(object(&world.request(&alone(id(&first))).await)["status"], "completed");
     world.end().await;
 }
 
 /// A new item with an id already in use is refused, unless it is identical.
 #[tokio::test]
 async fn an_id_stands_for_one_item() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let path = create_conversation(&world, json!([])).await;
     let item = |text: &str| format!(r#"{{"id":"msg_u","role":"user","content":"{text}"}}"#);
     let input = |items: &str| next(&path, "text", &format!(r#","input":[{items}]"#));
-    object(&world.ask(&input(&item("first"))).await);
-    object(&world.ask(&input(&item("first"))).await);
+    object(&world.request(&input(&item("first"))).await);
+    object(&world.request(&input(&item("first"))).await);
     for (items, param) in [
         (item("second"), "input[0].id"),
         (
@@ -815,7 +782,7 @@ async fn an_id_stands_for_one_item() {
         (r#"{"id":7,"role":"user","content":"x"}"#.to_owned(), "input[0].id"),
         (format!(r#"{{"id":"{}","role":"user","content":"x"}}"#, "i".repeat(513)), "input[0].id"),
     ] {
-        let refused = world.ask(&input(&items)).await;
+        let refused = world.request(&input(&items)).await;
         assert_eq!(
             told(&refused),
             (400, Some("invalid_value".into()), Some(param.into())),
@@ -831,14 +798,14 @@ async fn an_id_stands_for_one_item() {
 /// Content too large for the store is refused where storing is mandatory.
 #[tokio::test]
 async fn what_is_too_large_to_be_stored() {
-    let world = World::start(engine().await, Setup::new().config("[store]\nmax_record_bytes = 10000")).await;
+    let world = World::start(engine(), Setup::new().config("[store]\nmax_record_bytes = 10000")).await;
     let path = create_conversation(&world, json!([])).await;
     let long = "x".repeat(12_000);
     for more in
         [r#","background":true"#, r#","store":true"#, &format!(r#","conversation":"{}""#, name(&path))]
     {
         let body = format!(r#"{{"model":"text","input":"{long}"{more}}}"#);
-        let refused = world.ask(&Request::post("/v1/responses", body)).await;
+        let refused = world.post("/v1/responses", body).await;
         assert_eq!(told(&refused), (413, Some("request_too_large".into()), Some("input".into())), "{more}");
     }
     // Input that the response repeats counts twice, and each item gets an id and a status.
@@ -847,11 +814,11 @@ async fn what_is_too_large_to_be_stored() {
         [format!(r#""input":"x","instructions":"{}""#, "x".repeat(6000)), format!(r#""input":[{small}]"#)]
     {
         let body = format!(r#"{{"model":"text","background":true,{rest}}}"#);
-        let refused = world.ask(&Request::post("/v1/responses", body)).await;
+        let refused = world.post("/v1/responses", body).await;
         assert_eq!(told(&refused), (413, Some("request_too_large".into()), Some("input".into())), "{rest}");
     }
     let body = format!(r#"{{"model":"text","input":"{long}"}}"#);
-    let answer = object(&world.ask(&Request::post("/v1/responses", body)).await);
+    let answer = object(&world.post("/v1/responses", body).await);
     assert_eq!((&answer["status"], &answer["store"]), (&json!("completed"), &json!(false)));
     world.end().await;
 }

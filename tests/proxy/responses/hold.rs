@@ -1,14 +1,14 @@
 //! Streams that are held open for the outputs of their tool calls (wire-format 4.10, `codex-legacy`).
 
 use crate::clients::keys::{OTHER, SECOND, entry, with};
+use crate::official::{DIALECT_EVENTS, Schemas};
 use crate::responses::over_chat::{TOOLS, ask, chunk, event, object, prompt, scripted};
-use crate::sim::{Answer, Client, Engine, Gate, KEY, PATIENCE, Request, Script, Setup, World, until};
-use serde_json::{Value, json};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::sim::prelude::*;
 
 fn held(more: &str) -> Request {
-    let request = prompt("tools", &format!(r#",{TOOLS},"stream":true{more}"#));
+    // The published schema requires a description.
+    let tools = TOOLS.replace(r#""name":"crm""#, r#""name":"crm","description":"d""#);
+    let request = prompt("tools", &format!(r#",{tools},"stream":true{more}"#));
     request.header("x-samewire-dialect", "codex-legacy").header("x-samewire-tool-hold", "1")
 }
 
@@ -18,7 +18,7 @@ fn hand_in(id: &str, body: &str) -> Request {
 
 fn pending(answer: &Answer) -> Value {
     assert_eq!(answer.head.status, 202, "{}", answer.text());
-    serde_json::from_str::<Value>(answer.text()).unwrap()["pending"].clone()
+    answer.json()["pending"].clone()
 }
 
 /// Reads the next event of a stream and checks its sequence number.
@@ -42,9 +42,7 @@ async fn until_event(client: &mut Client, number: &mut u64, kind: &str, call: &s
 const ALL: &str = r#"{"tool_outputs":[{"tool_call_id":"call_1","output":"rain"},{"tool_call_id":"call_2","output":"done"},{"tool_call_id":"call_3","output":"7"}]}"#;
 
 async fn open(world: &World, request: &Request) -> (Client, String, u64) {
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&request.bytes()).await;
-    assert_eq!(client.head().await.status, 200);
+    let mut client = world.begin(request).await;
     let mut number = 0;
     let created = next(&mut client, &mut number).await;
     (client, created["response"]["id"].as_str().unwrap().to_owned(), number)
@@ -52,17 +50,24 @@ async fn open(world: &World, request: &Request) -> (Client, String, u64) {
 
 /// A stream that pauses has no end there, and goes on with the next answer.
 #[tokio::test]
-async fn a_held_stream_keeps_the_contract() {
+async fn a_held_stream_conforms_to_the_schema() {
     let scripts = [scripted("tools", "chatcmpl-0", true), scripted("text", "chatcmpl-1", true)];
-    let setup = Setup::new().config("[contract]\nmode = \"count\"");
-    let world = World::start(Engine::in_turn(scripts.to_vec()).await, setup).await;
+    let world = World::start(Engine::in_turn(scripts.to_vec()), Setup::new()).await;
     let (mut client, id, mut number) = open(&world, &held("")).await;
-    until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
-    assert_eq!(pending(&world.ask(&hand_in(&id, ALL)).await), json!([]));
-    until_event(&mut client, &mut number, "response.completed", "").await;
+    let mut schemas = Schemas::load();
+    loop {
+        let event = next(&mut client, &mut number).await;
+        if DIALECT_EVENTS.iter().all(|kind| event["type"] != *kind) {
+            schemas.event(&event).unwrap();
+        }
+        if event["type"] == "response.output_item.done" && event["item"]["call_id"] == "call_3" {
+            assert_eq!(pending(&world.request(&hand_in(&id, ALL)).await), json!([]));
+        }
+        if event["type"] == "response.completed" {
+            break;
+        }
+    }
     assert!(client.event().await.is_none());
-    let metrics = world.samewire.metrics().await;
-    assert!(!metrics.contains("samewire_contract_violations_total{"), "{metrics}");
     world.end().await;
 }
 
@@ -70,21 +75,20 @@ async fn a_held_stream_keeps_the_contract() {
 async fn the_answer_goes_on_on_the_same_stream() {
     let scripts = ["tools", "tools", "text", "text"].into_iter().enumerate();
     let scripts = scripts.map(|(at, scene)| scripted(scene, &format!("chatcmpl-{at}"), at < 3));
-    let world = World::start(Engine::in_turn(scripts.collect()).await, Setup::new()).await;
+    let world = World::start(Engine::in_turn(scripts.collect()), Setup::new()).await;
     let (mut client, id, mut number) = open(&world, &held("")).await;
     until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
     let one = r#"{"tool_call_id":"call_2","output":[{"type":"output_text","text":"done"}]}"#;
-    assert_eq!(pending(&world.ask(&hand_in(&id, one)).await), json!(["call_1", "call_3"]));
-    assert_eq!(world.ask(&hand_in(&id, one)).await.head.status, 409);
-    let unknown = world.ask(&hand_in(&id, r#"{"tool_call_id":"call_9","output":"x"}"#)).await;
-    assert_eq!(unknown.head.status, 400);
+    assert_eq!(pending(&world.request(&hand_in(&id, one)).await), json!(["call_1", "call_3"]));
+    assert_eq!(world.request(&hand_in(&id, one)).await.head.status, 409);
+    world.request(&hand_in(&id, r#"{"tool_call_id":"call_9","output":"x"}"#)).await.with_status(400);
     let other = hand_in(&id, one).without("authorization").header("authorization", "Bearer other");
-    assert_eq!(world.ask(&other).await.head.status, 404);
+    assert_eq!(world.request(&other).await.head.status, 404);
     let rest = r#"{"tool_outputs":[{"tool_call_id":"call_1","output":"rain"},{"tool_call_id":"call_3","output":"7"}]}"#;
-    assert_eq!(pending(&world.ask(&hand_in(&id, rest)).await), json!([]));
+    assert_eq!(pending(&world.request(&hand_in(&id, rest)).await), json!([]));
     // The same calls again, then text: two more answers of the engine.
     until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
-    assert_eq!(pending(&world.ask(&hand_in(&id, ALL)).await), json!([]));
+    assert_eq!(pending(&world.request(&hand_in(&id, ALL)).await), json!([]));
     let last = until_event(&mut client, &mut number, "response.completed", "").await;
     assert!(client.event().await.is_none());
     let response = &last["response"];
@@ -95,14 +99,14 @@ async fn the_answer_goes_on_on_the_same_stream() {
     assert_eq!(kinds, [&leg[..], &leg, &["message"]].concat());
     assert_eq!(response["usage"]["total_tokens"], 39);
     // Outputs are stored, so they cannot be sent again after the stream has ended.
-    assert_eq!(world.ask(&hand_in(&id, ALL)).await.head.status, 409);
+    assert_eq!(world.request(&hand_in(&id, ALL)).await.head.status, 409);
     // The response is stored as a whole, and a later turn sees calls and outputs in order.
-    let stored = object(&world.ask(&Request::get(&format!("/v1/responses/{id}"))).await);
+    let stored = object(&world.get(&format!("/v1/responses/{id}")).await);
     assert_eq!(&stored, response);
-    world.ask(&ask(&format!(r#""model":"m","input":"more","previous_response_id":"{id}""#))).await;
+    world.request(&ask(&format!(r#""model":"m","input":"more","previous_response_id":"{id}""#))).await;
     let attempts = world.engine.attempts();
     let roles = |at: usize| {
-        let sent: Value = serde_json::from_str(attempts[at].text()).unwrap();
+        let sent = attempts[at].json();
         let messages = sent["messages"].as_array().unwrap().clone();
         messages.iter().map(|message| message["role"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
@@ -110,8 +114,7 @@ async fn the_answer_goes_on_on_the_same_stream() {
     assert_eq!(roles(1), [&["user"][..], &turn].concat());
     assert_eq!(roles(3), [&["user"][..], &turn, &turn, &["assistant", "user"]].concat());
     let complete = |line: &&String| line.contains("\"end\":\"complete\"");
-    until("eight lines", PATIENCE, || world.samewire.request_lines().iter().filter(complete).count() == 8)
-        .await;
+    until("eight lines", || world.samewire.request_lines().iter().filter(complete).count() == 8).await;
     world.end().await;
 }
 
@@ -121,15 +124,14 @@ async fn outputs_come_from_any_key_of_the_tenant() {
     let lines = "tenant = \"acme\"\nwire.responses_dialect = \"codex-legacy\"";
     let keys = [entry(KEY, lines), entry(SECOND, "tenant = \"acme\""), entry(OTHER, "")].concat();
     let scripts = vec![scripted("tools", "chatcmpl-1", true), scripted("text", "chatcmpl-2", true)];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new().config(&keys)).await;
-    let request = held("").without("x-samewire-dialect");
-    let (mut client, id, mut number) = open(&world, &request).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new().config(&keys)).await;
+    let (mut client, id, mut number) = open(&world, &held("").without("x-samewire-dialect")).await;
     until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
-    assert_eq!(world.ask(&with(&hand_in(&id, ALL), OTHER)).await.head.status, 404);
-    assert_eq!(pending(&world.ask(&with(&hand_in(&id, ALL), SECOND)).await), json!([]));
+    assert_eq!(world.request(&with(&hand_in(&id, ALL), OTHER)).await.head.status, 404);
+    assert_eq!(pending(&world.request(&with(&hand_in(&id, ALL), SECOND)).await), json!([]));
     until_event(&mut client, &mut number, "response.completed", "").await;
     assert!(client.event().await.is_none());
-    until("four lines", PATIENCE, || world.samewire.request_lines().len() == 4).await;
+    until("four lines", || world.samewire.request_lines().len() == 4).await;
     let told = |line: &String| line.contains(r#""tenant":"acme""#);
     // Two for the held stream, one for the outputs.
     assert_eq!(world.samewire.request_lines().iter().filter(|line| told(line)).count(), 3);
@@ -151,12 +153,11 @@ async fn outputs_may_come_early() {
         late = late.then(step);
     }
     let world =
-        World::start(Engine::in_turn(vec![late, scripted("text", "chatcmpl-2", true)]).await, Setup::new())
-            .await;
+        World::start(Engine::in_turn(vec![late, scripted("text", "chatcmpl-2", true)]), Setup::new()).await;
     let (mut client, id, mut number) = open(&world, &held("")).await;
     until_event(&mut client, &mut number, "response.output_item.done", "call_1").await;
     let early = hand_in(&id, ALL);
-    let handing = early.ask(world.proxy());
+    let handing = early.answer(world.proxy());
     let opening = async {
         gate.open();
     };
@@ -174,11 +175,11 @@ async fn a_held_stream_can_fail() {
         scripted("tools", "chatcmpl-3", true),
     ];
     let setup = Setup::new().allow_errors().config("[timeouts]\ntool_hold = 1");
-    let world = World::start(Engine::in_turn(scripts).await, setup).await;
+    let world = World::start(Engine::in_turn(scripts), setup).await;
     // The engine refuses the continuation.
     let (mut client, id, mut number) = open(&world, &held("")).await;
     until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
-    world.ask(&hand_in(&id, ALL)).await;
+    world.request(&hand_in(&id, ALL)).await;
     until_event(&mut client, &mut number, "error", "").await;
     let last = until_event(&mut client, &mut number, "response.failed", "").await;
     assert_eq!(last["response"]["output"].as_array().unwrap().len(), 5);
@@ -188,32 +189,30 @@ async fn a_held_stream_can_fail() {
     let told = until_event(&mut client, &mut number, "error", "").await;
     assert_eq!(told["error"]["code"], "tool_outputs_missing");
     until_event(&mut client, &mut number, "response.failed", "").await;
-    assert_eq!(object(&world.ask(&Request::get(&format!("/v1/responses/{id}"))).await)["status"], "failed");
+    assert_eq!(object(&world.get(&format!("/v1/responses/{id}")).await)["status"], "failed");
     world.end().await;
 }
 
 #[tokio::test]
 async fn only_what_asks_for_it_is_held() {
     let scripts = (0..4).map(|at| scripted("tools", &format!("chatcmpl-{at}"), true)).collect();
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new()).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new()).await;
     let plain = prompt("tools", &format!(r#",{TOOLS},"stream":true"#));
     for request in [
         plain.clone().header("x-samewire-tool-hold", "1"),
         plain.clone().header("x-samewire-dialect", "codex-legacy"),
         plain.header("x-samewire-dialect", "codex-legacy").header("x-samewire-tool-hold", "0"),
     ] {
-        let answer = world.ask(&request).await;
-        assert!(answer.text().contains("event: response.completed"));
+        assert!(world.request(&request).await.text().contains("event: response.completed"));
     }
     // A client that leaves ends its stream.
     let (mut client, id, mut number) = open(&world, &held("")).await;
     until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
     drop(client);
-    let start = std::time::Instant::now();
-    while world.ask(&hand_in(&id, r#"{"tool_call_id":"call_9","output":"x"}"#)).await.head.status != 404 {
+    let start = Instant::now();
+    while world.request(&hand_in(&id, r#"{"tool_call_id":"call_9","output":"x"}"#)).await.head.status != 404 {
         assert!(start.elapsed() < PATIENCE);
     }
-    until("nothing runs", PATIENCE, || world.engine.active_generations() == 0).await;
     world.end().await;
 }
 
@@ -227,10 +226,9 @@ async fn an_answer_without_calls_ends() {
         .done()
         .end();
     let world =
-        World::start(Engine::in_turn(vec![scripted("text", "chatcmpl-1", true), cut]).await, Setup::new())
-            .await;
-    assert!(world.ask(&held("")).await.text().contains("event: response.completed"));
-    assert!(world.ask(&held("")).await.text().contains("event: response.incomplete"));
+        World::start(Engine::in_turn(vec![scripted("text", "chatcmpl-1", true), cut]), Setup::new()).await;
+    assert!(world.request(&held("")).await.text().contains("event: response.completed"));
+    assert!(world.request(&held("")).await.text().contains("event: response.incomplete"));
     world.end().await;
 }
 
@@ -239,10 +237,10 @@ async fn an_answer_without_calls_ends() {
 async fn all_answers_of_a_stream_are_charged() {
     let scripts = vec![scripted("tools", "chatcmpl-1", true), scripted("text", "chatcmpl-2", true)];
     let setup = Setup::new().config(&entry(KEY, "tokens_per_month = 104\nconcurrency = 1"));
-    let world = World::start(Engine::in_turn(scripts).await, setup).await;
+    let world = World::start(Engine::in_turn(scripts), setup).await;
     let (mut client, id, mut number) = open(&world, &held("")).await;
     until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
-    assert_eq!(pending(&world.ask(&hand_in(&id, ALL)).await), json!([]));
+    assert_eq!(pending(&world.request(&hand_in(&id, ALL)).await), json!([]));
     let last = until_event(&mut client, &mut number, "response.completed", "").await;
     assert_eq!(last["response"]["usage"]["total_tokens"], 26);
     let limits = next(&mut client, &mut number).await;
@@ -250,9 +248,8 @@ async fn all_answers_of_a_stream_are_charged() {
     assert_eq!(limits["limits"]["primary"]["used_percent"], 0, "as it was when the request came");
     assert!(client.event().await.is_none());
     let complete = |line: &&String| line.contains("\"end\":\"complete\"");
-    until("three lines", PATIENCE, || world.samewire.request_lines().iter().filter(complete).count() == 3)
-        .await;
-    let next = world.ask(&prompt("text", "")).await;
+    until("three lines", || world.samewire.request_lines().iter().filter(complete).count() == 3).await;
+    let next = world.request(&prompt("text", "")).await;
     assert_eq!(next.head.header("x-ratelimit-remaining-tokens"), Some("78"), "104 - 26");
     world.end().await;
 }
@@ -275,17 +272,14 @@ async fn outputs_find_the_attempt_that_answered() {
         engines.push(engine.await);
     }
     let config = "[timeouts]\nfirst_token = 0.3\n[wire]\ncommit_after_seconds = 0";
-    let world = World::fleet(engines, Setup::new().config(config), &[]).await;
-    world.wait_until_up().await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&held("").bytes()).await;
-    assert_eq!(client.head().await.status, 200);
+    let world = World::fleet_up(engines, Setup::new().config(config), &[]).await;
+    let mut client = world.begin(&held("")).await;
     assert_eq!(client.event().await.unwrap().trim_end(), ": keepalive");
     let mut number = 0;
     let created = next(&mut client, &mut number).await;
     let id = created["response"]["id"].as_str().unwrap().to_owned();
     until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
-    assert_eq!(pending(&world.ask(&hand_in(&id, ALL)).await), json!([]));
+    assert_eq!(pending(&world.request(&hand_in(&id, ALL)).await), json!([]));
     until_event(&mut client, &mut number, "response.completed", "").await;
     assert!(client.event().await.is_none());
     world.end().await;

@@ -1,6 +1,6 @@
 //! The Responses API: its objects, streams, WebSockets and stored state.
 
-mod background;
+pub(crate) mod background;
 mod codex;
 mod compact;
 mod conversations;

@@ -1,12 +1,10 @@
 //! The Responses API in front of an engine that implements Responses itself (`responses = "native"`).
 
+use crate::official::Schemas;
+use crate::responses::background::ended;
 use crate::responses::over_chat::{ask, events, last, object, prompt};
 use crate::responses::socket::{create, prompted};
-use crate::sim::{
-    Attempt, CloseKind, Engine, PATIENCE, PROMPT, Request, Script, Setup, Socket, World, until,
-};
-use serde_json::{Value, json};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::sim::prelude::*;
 
 const ITEM: &str = r#"{"id":"x","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Hi","annotations":[]}]}"#;
 
@@ -35,13 +33,13 @@ fn said() -> Script {
 
 async fn engine() -> Engine {
     Engine::answering(|attempt: &Attempt| {
-        let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+        let body = attempt.json();
         match body["stream"] == true {
             true => said(),
             // Ids of responses are unique.
             false => {
                 let whole = envelope("", "completed", ITEM).replace("resp_9", "resp_8");
-                Script::new().json("200 OK", &whole)
+                Script::ok(&whole)
             }
         }
     })
@@ -54,10 +52,10 @@ fn native() -> Setup {
 
 #[tokio::test]
 async fn the_engine_is_asked_as_itself_and_answers_as_canonical() {
-    let world = World::start(engine().await, native()).await;
+    let world = World::start(engine(), native()).await;
     let more = r#","instructions":"Be brief.","max_output_tokens":7,"metadata":{"a":"b"},"temperature":1"#;
-    let streamed = events(&world.ask(&prompt("text", &format!(r#"{more},"stream":true"#))).await);
-    let whole = object(&world.ask(&prompt("text", more)).await);
+    let streamed = events(&world.request(&prompt("text", &format!(r#"{more},"stream":true"#))).await);
+    let whole = object(&world.request(&prompt("text", more)).await);
     for response in [last(&streamed), &whole] {
         assert_eq!(response["output"][0]["content"][0]["text"], "Hi");
         assert_eq!(
@@ -82,13 +80,13 @@ async fn the_engine_is_asked_as_itself_and_answers_as_canonical() {
 
 #[tokio::test]
 async fn state_is_kept_here_and_not_in_the_engine() {
-    let world = World::start(engine().await, native()).await;
-    let first = object(&world.ask(&prompt("text", "")).await);
+    let world = World::start(engine(), native()).await;
+    let first = object(&world.request(&prompt("text", "")).await);
     let id = first["id"].as_str().unwrap();
-    let stored = object(&world.ask(&Request::get(&format!("/v1/responses/{id}"))).await);
+    let stored = object(&world.get(&format!("/v1/responses/{id}")).await);
     assert_eq!(stored, first);
-    world.ask(&ask(&format!(r#""model":"text","input":"more","previous_response_id":"{id}""#))).await;
-    let sent: Value = serde_json::from_str(world.engine.attempts()[1].text()).unwrap();
+    world.request(&ask(&format!(r#""model":"text","input":"more","previous_response_id":"{id}""#))).await;
+    let sent = world.engine.attempts()[1].json();
     assert_eq!(
         sent["input"],
         json!([
@@ -103,16 +101,14 @@ async fn state_is_kept_here_and_not_in_the_engine() {
 
 #[tokio::test]
 async fn native_responses_work_over_a_websocket() {
-    let world = World::start(engine().await, native()).await;
+    let world = World::start(engine(), native()).await;
     let mut socket = Socket::open(world.proxy()).await;
-    socket.send(&prompted("text", r#","store":false"#)).await;
-    let first = socket.response().await;
+    let first = socket.exchange(&prompted("text", r#","store":false"#)).await;
     assert_eq!(last(&first)["output"][0]["content"][0]["text"], "Hi");
     let id = last(&first)["id"].as_str().unwrap();
     let more = format!(r#""model":"text","store":false,"input":"more","previous_response_id":"{id}""#);
-    socket.send(&create(&more)).await;
-    assert_eq!(last(&socket.response().await)["previous_response_id"], id);
-    let sent: Value = serde_json::from_str(world.engine.attempts()[1].text()).unwrap();
+    assert_eq!(last(&socket.exchange(&create(&more)).await)["previous_response_id"], id);
+    let sent = world.engine.attempts()[1].json();
     assert_eq!(sent["input"].as_array().unwrap().len(), 3, "{sent}");
     assert_eq!([&sent["stream"], &sent["store"]], [&json!(true), &json!(false)]);
     assert!(sent.get("previous_response_id").is_none() && sent.get("type").is_none());
@@ -121,19 +117,10 @@ async fn native_responses_work_over_a_websocket() {
 
 #[tokio::test]
 async fn native_responses_work_in_the_background() {
-    let world = World::start(engine().await, native()).await;
-    let queued = object(&world.ask(&prompt("text", r#","background":true"#)).await);
+    let world = World::start(engine(), native()).await;
+    let queued = object(&world.request(&prompt("text", r#","background":true"#)).await);
     assert_eq!(queued["status"], "queued");
-    let get = Request::get(&format!("/v1/responses/{}", queued["id"].as_str().unwrap()));
-    let start = std::time::Instant::now();
-    let ended = loop {
-        let response = object(&world.ask(&get).await);
-        if response["status"] != "queued" && response["status"] != "in_progress" {
-            break response;
-        }
-        assert!(start.elapsed() < PATIENCE, "{response}");
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    };
+    let ended = ended(world.proxy(), queued["id"].as_str().unwrap()).await;
     assert_eq!(ended["status"], "completed");
     assert_eq!(ended["id"], queued["id"]);
     assert_eq!(ended["output"][0]["content"][0]["text"], "Hi");
@@ -149,15 +136,13 @@ async fn what_breaks_off_is_no_answer() {
             .ev(r#"{"type":"response.output_text.delta","item_id":"x","delta":"H"}"#)
     };
     let scripts = vec![begun().close(CloseKind::Rst), begun().end()];
-    let world = World::start(Engine::in_turn(scripts).await, native().allow_errors()).await;
+    let world = World::start(Engine::in_turn(scripts), native().allow_errors()).await;
     for _ in 0..2 {
-        let told = events(&world.ask(&prompt("text", r#","stream":true"#)).await);
+        let told = events(&world.request(&prompt("text", r#","stream":true"#)).await);
         let kinds: Vec<_> = told.iter().rev().take(2).map(|event| event["type"].as_str().unwrap()).collect();
         assert_eq!(kinds, ["response.failed", "error"]);
         assert_eq!(last(&told)["output"][0]["status"], "incomplete");
     }
-    let idle = || world.engine.active_generations() == 0;
-    until("the engine is left alone", PATIENCE, idle).await;
     world.end().await;
 }
 
@@ -165,34 +150,31 @@ async fn what_breaks_off_is_no_answer() {
 #[tokio::test]
 async fn an_engine_without_responses() {
     let script = Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#);
-    let world = World::start(Engine::script(script).await, native()).await;
-    let answer = world.ask(&prompt("text", "")).await;
-    assert_eq!(answer.head.status, 404, "{}", answer.text());
-    world.end().await;
+    World::answer(script, native(), &prompt("text", "")).await.with_status(404);
 }
 
 #[tokio::test]
 async fn a_conversation_is_kept_here_and_told_to_the_engine() {
-    let world = World::start(engine().await, native()).await;
+    let world = World::start(engine(), native()).await;
     let items = r#"{"items":[{"role":"user","content":"before"}]}"#;
-    let made = object(&world.ask(&Request::post("/v1/conversations", items)).await);
+    let made = object(&world.post("/v1/conversations", items).await);
     let path = format!("/v1/conversations/{}/items?order=asc", made["id"].as_str().unwrap());
     for stream in [true, false] {
         let more = format!(r#","stream":{stream},"conversation":{}"#, json!({"id":made["id"]}));
-        let answer = world.ask(&prompt("text", &more)).await;
+        let answer = world.request(&prompt("text", &more)).await;
         let response = if stream { last(&events(&answer)).clone() } else { object(&answer) };
         assert_eq!(response["conversation"], json!({"id":made["id"]}));
     }
-    let sent: Value = serde_json::from_str(world.engine.attempts()[1].text()).unwrap();
+    let sent = world.engine.attempts()[1].json();
     assert!(sent.get("conversation").is_none(), "{sent}");
     let roles: Vec<_> = sent["input"].as_array().unwrap().iter().map(|item| &item["role"]).collect();
     assert_eq!(roles, ["user", "user", "assistant", "user"]);
-    let kept = object(&world.ask(&Request::get(&path)).await);
+    let kept = object(&world.get(&path).await);
     assert_eq!(kept["data"].as_array().unwrap().len(), 5);
     world.end().await;
 }
 
-/// Rate limits that the engine sends in an event of their own, before or after its last one, are forwarded in the
+/// Rate limits that the engine sends in a separate event, before or after its last one, are forwarded in the
 /// dialect that has such an event, with a new sequence number. Limits in the head of the answer take precedence.
 #[tokio::test]
 async fn limits_that_the_engine_tells_in_an_event() {
@@ -220,11 +202,10 @@ async fn limits_that_the_engine_tells_in_an_event() {
         (&limited, true, Script::end, &of_head),
     ];
     for (head, behind, rest, expected) in rows {
-        let script = ended(head, behind, rest);
-        let world = World::start(Engine::script(script).await, native().args(&["--store", "off"])).await;
+        let world = World::start(ended(head, behind, rest), native().args(&["--store", "off"])).await;
         for (dialect, told) in [("codex-legacy", Some(expected)), ("openai", None), ("openresponses", None)] {
             let request = prompt("text", r#","stream":true"#).header("x-samewire-dialect", dialect);
-            let answer = world.ask(&request).await;
+            let answer = world.request(&request).await;
             let text = answer.text().replace("data: [DONE]\n\n", "");
             let events: Vec<_> =
                 text.split_terminator("\n\n").map(crate::responses::over_chat::event).collect();
@@ -247,11 +228,9 @@ async fn limits_that_the_engine_tells_in_an_event() {
                 "completed",
                 ITEM,
             )));
-        let world = World::start(Engine::script(script).await, native().args(&["--store", "off"])).await;
         let request = prompt("text", r#","stream":true"#).header("x-samewire-dialect", "codex-legacy");
-        let events = events(&world.ask(&request).await);
+        let events = events(&World::answer(script, native().args(&["--store", "off"]), &request).await);
         assert_eq!(events.last().unwrap()["type"], "response.completed");
-        world.end().await;
     }
 }
 
@@ -262,7 +241,7 @@ async fn messages_that_the_client_asks_for_come_back() {
     let count = AtomicUsize::new(10);
     let engine = Engine::answering(move |attempt: &Attempt| {
         let id = format!("resp_{}", count.fetch_add(1, Ordering::Relaxed));
-        // vLLM's names; a model without turns of its own has empty lists (fixtures/vllm/responses-reasoning-whole).
+        // vLLM's names; a model without its own turns has empty lists (fixtures/vllm/responses-reasoning-whole).
         let usage = r#""usage":{"input_tokens":68,"input_tokens_details":{"cached_tokens":16,"input_tokens_per_turn":[30,38],"cached_tokens_per_turn":[0, 16]},"output_tokens":29,"output_tokens_details":{"reasoning_tokens":14,"tool_output_tokens":3,"output_tokens_per_turn":[9,20],"tool_output_tokens_per_turn":[]},"total_tokens":97},"input_messages":[{"role":"user", "content":"a \u00e9"}],"output_messages":[{"type":"raw_message_tokens","message":"Hi","tokens":[1,2]}]"#;
         let ended = |kind: &str| {
             envelope(kind, "completed", ITEM).replace(r#""usage":null"#, usage).replace("resp_9", &id)
@@ -275,19 +254,19 @@ async fn messages_that_the_client_asks_for_come_back() {
                 );
                 Script::new().head_sse().ev(&unended).ev(&ended("completed")).end()
             }
-            false => Script::new().json("200 OK", &ended("")),
+            false => Script::ok(ended("")),
         }
     });
-    let strict = native().config("[contract]\nmode = \"strict\"");
-    let world = World::start(engine.await, strict).await;
+    let world = World::start(engine.await, native()).await;
+    let mut schemas = Schemas::load();
     let asked = r#","enable_response_messages":true"#;
     for (more, is_asked) in [(asked, true), ("", false), (r#","enable_response_messages":false"#, false)] {
-        let answer = world.ask(&prompt("text", &format!(r#"{more},"stream":true"#))).await;
+        let answer = world.request(&prompt("text", &format!(r#"{more},"stream":true"#))).await;
         let streamed = events(&answer);
         assert!(streamed[0]["response"].get("input_messages").is_none());
-        let whole = object(&world.ask(&prompt("text", more)).await);
+        let whole = object(&world.request(&prompt("text", more)).await);
         let path = format!("/v1/responses/{}", whole["id"].as_str().unwrap());
-        let stored = object(&world.ask(&Request::get(&path)).await);
+        let stored = object(&world.get(&path).await);
         for response in [last(&streamed), &whole, &stored] {
             let mut input = json!({"cached_tokens": 16, "cache_write_tokens": 0});
             let mut output = json!({"reasoning_tokens": 14});
@@ -301,11 +280,13 @@ async fn messages_that_the_client_asks_for_come_back() {
                 response["usage"],
                 json!({"input_tokens": 68, "input_tokens_details": input, "output_tokens": 29, "output_tokens_details": output, "total_tokens": 97})
             );
+            if !is_asked {
+                schemas.response(response).unwrap();
+            }
             let messages = ["input_messages", "output_messages"].map(|key| response.get(key));
             let read = json!([{"role": "user", "content": "a é"}]);
             let wrote = json!([{"type": "raw_message_tokens", "message": "Hi", "tokens": [1, 2]}]);
-            let expected = if is_asked { [Some(&read), Some(&wrote)] } else { [None, None] };
-            assert_eq!(messages, expected);
+            assert_eq!(messages, if is_asked { [Some(&read), Some(&wrote)] } else { [None, None] });
         }
         let last_attempt = world.engine.attempts().pop().unwrap();
         assert_eq!(last_attempt.text().contains("enable_response_messages"), !more.is_empty());
@@ -323,7 +304,7 @@ async fn options_that_would_read_its_text_are_warned_of() {
             true => Script::new().head_sse().ev(&envelope("completed", "completed", &item.to_string())).end(),
             false => {
                 let whole = envelope("", "completed", &item.to_string()).replace("resp_9", "resp_8");
-                Script::new().json("200 OK", &whole)
+                Script::ok(&whole)
             }
         }
     });
@@ -333,8 +314,8 @@ async fn options_that_would_read_its_text_are_warned_of() {
     let told = world.samewire.logged(&warning(r#""parser"#), 1).await;
     assert!(told[0].contains(r#""level":"WARN""#), "{told:?}");
     let tools = r#","tools":[{"type":"function","name":"shell","parameters":{"type":"object"}}]"#;
-    let streamed = events(&world.ask(&prompt("text", &format!(r#"{tools},"stream":true"#))).await);
-    let whole = object(&world.ask(&prompt("text", tools)).await);
+    let streamed = events(&world.request(&prompt("text", &format!(r#"{tools},"stream":true"#))).await);
+    let whole = object(&world.request(&prompt("text", tools)).await);
     for response in [last(&streamed), &whole] {
         assert_eq!(response["output"][0]["content"][0]["text"], TEXT, "as the warning says");
     }

@@ -1,10 +1,6 @@
 //! The Responses API in front of an engine that implements only Chat Completions.
 
-use crate::sim::{
-    Answer, Client, CloseKind, Ended, Engine, Gate, PATIENCE, PROMPT, Request, Script, Setup, World, until,
-};
-use serde_json::{Value, json};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::sim::prelude::*;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Prepared answer of the engine, selected by the model name: its deltas, the same as one message, and its finish
@@ -54,11 +50,11 @@ const SCENES: &[Scene] = &[
 /// Tools that the scene of the same name calls.
 pub const TOOLS: &str = r#""tools":[{"type":"function","name":"weather","parameters":{"type":"object"}},{"type":"custom","name":"patch"},{"type":"namespace","name":"crm","tools":[{"type":"function","name":"find","parameters":{"type":"object"}}]}]"#;
 
-/// Starts an engine that plays the scene of the requested model and gives each answer an id of its own.
+/// Starts an engine that plays the scene of the requested model and gives each answer its own id.
 pub async fn engine() -> Engine {
     let count = AtomicUsize::new(1);
     Engine::answering(move |attempt| {
-        let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+        let body = attempt.json();
         let scene = SCENES.iter().find(|scene| body["model"] == scene.model).unwrap();
         let id = format!("chatcmpl-{}", count.fetch_add(1, Ordering::Relaxed));
         said(scene, &id, body["stream"] == true)
@@ -74,13 +70,10 @@ pub fn scripted(model: &str, id: &str, stream: bool) -> Script {
 fn said(scene: &Scene, id: &str, stream: bool) -> Script {
     let usage = r#"{"prompt_tokens":9,"completion_tokens":4,"total_tokens":13,"prompt_tokens_details":{"cached_tokens":8}}"#;
     if !stream {
-        return Script::new().json(
-            "200 OK",
-            &format!(
-                r#"{{"id":"{id}","object":"chat.completion","created":1,"model":"engine-m","choices":[{{"index":0,"message":{},"finish_reason":"{}"}}],"usage":{usage}}}"#,
-                scene.message, scene.finish
-            ),
-        );
+        return Script::ok(format!(
+            r#"{{"id":"{id}","object":"chat.completion","created":1,"model":"engine-m","choices":[{{"index":0,"message":{},"finish_reason":"{}"}}],"usage":{usage}}}"#,
+            scene.message, scene.finish
+        ));
     }
     let mut script = Script::new().head_sse().ev(&chunk(id, r#"{"role":"assistant","content":""}"#, "null"));
     for delta in scene.deltas {
@@ -112,7 +105,7 @@ pub fn prompt(model: &str, more: &str) -> Request {
 /// Parses an answer that is one object.
 pub fn object(answer: &Answer) -> Value {
     assert_eq!(answer.head.status, 200, "{}", answer.text());
-    serde_json::from_str(answer.text()).unwrap()
+    answer.json()
 }
 
 /// Returns the data of all events, after checking names and sequence numbers.
@@ -145,9 +138,9 @@ pub fn last(events: &[Value]) -> &Value {
 
 #[tokio::test]
 async fn text_in_events_and_as_one_object() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let more = r#","instructions":"Be \u0062rief.","max_output_tokens":7,"temperature":1,"metadata":{"a":"b"},"user":"u","reasoning":{"effort":"low"}"#;
-    let streamed = events(&world.ask(&prompt("text", &format!(r#"{more},"stream":true"#))).await);
+    let streamed = events(&world.request(&prompt("text", &format!(r#"{more},"stream":true"#))).await);
     assert_eq!(
         kinds(&streamed),
         [
@@ -163,7 +156,7 @@ async fn text_in_events_and_as_one_object() {
             "completed"
         ]
     );
-    let whole = object(&world.ask(&prompt("text", more)).await);
+    let whole = object(&world.request(&prompt("text", more)).await);
     let last = last(&streamed);
     assert_eq!(last["output"][0], streamed[8]["item"]);
     assert_eq!(last["output"][0]["content"][0]["text"], "Hello wörld\n");
@@ -192,9 +185,9 @@ async fn text_in_events_and_as_one_object() {
 
 #[tokio::test]
 async fn calls_come_back_as_what_was_offered() {
-    let world = World::start(engine().await, Setup::new()).await;
-    let streamed = events(&world.ask(&prompt("tools", &format!(r#",{TOOLS},"stream":true"#))).await);
-    let whole = object(&world.ask(&prompt("tools", &format!(",{TOOLS}"))).await);
+    let world = World::start(engine(), Setup::new()).await;
+    let streamed = events(&world.request(&prompt("tools", &format!(r#",{TOOLS},"stream":true"#))).await);
+    let whole = object(&world.request(&prompt("tools", &format!(",{TOOLS}"))).await);
     for response in [last(&streamed), &whole] {
         let mut output = response["output"].as_array().unwrap().clone();
         for (at, item) in output.iter_mut().enumerate() {
@@ -219,7 +212,7 @@ async fn calls_come_back_as_what_was_offered() {
     }
     let custom = kinds(&streamed).into_iter().filter(|kind| kind.starts_with("custom_tool_call_input"));
     assert_eq!(custom.collect::<Vec<_>>(), ["custom_tool_call_input.delta", "custom_tool_call_input.done"]);
-    let sent: Value = serde_json::from_str(world.engine.attempts()[0].text()).unwrap();
+    let sent = world.engine.attempts()[0].json();
     let names: Vec<_> =
         sent["tools"].as_array().unwrap().iter().map(|tool| &tool["function"]["name"]).collect();
     assert_eq!(names, ["weather", "patch", "crm__find"]);
@@ -229,8 +222,8 @@ async fn calls_come_back_as_what_was_offered() {
 
 #[tokio::test]
 async fn reasoning_is_an_item_before_the_message() {
-    let world = World::start(engine().await, Setup::new()).await;
-    let streamed = events(&world.ask(&prompt("reason", r#","stream":true"#)).await);
+    let world = World::start(engine(), Setup::new()).await;
+    let streamed = events(&world.request(&prompt("reason", r#","stream":true"#)).await);
     let expected = [
         "created",
         "in_progress",
@@ -264,7 +257,7 @@ async fn reasoning_is_an_item_before_the_message() {
     world.end().await;
 }
 
-/// Reasoning comes as a summary, too, unless the configuration saves it for those who ask (wire-format 4.5).
+/// Reasoning comes as a summary, too, unless the configuration saves it for those who request it (wire-format 4.5).
 #[tokio::test]
 async fn reasoning_comes_as_a_summary() {
     for (option, word, summarised) in [
@@ -281,9 +274,9 @@ async fn reasoning_comes_as_a_summary() {
             "both" => Setup::new(),
             option => Setup::new().set(&format!("responses_reasoning={option}")),
         };
-        let world = World::start(engine().await, setup).await;
-        let whole: Value = serde_json::from_str(world.ask(&prompt("reason", word)).await.text()).unwrap();
-        let streamed = events(&world.ask(&prompt("reason", &format!(r#"{word},"stream":true"#))).await);
+        let world = World::start(engine(), setup).await;
+        let whole = world.request(&prompt("reason", word)).await.json();
+        let streamed = events(&world.request(&prompt("reason", &format!(r#"{word},"stream":true"#))).await);
         for object in [&whole, last(&streamed)] {
             let item = &object["output"][0];
             assert_eq!(item["content"][0]["text"], "Two and two.", "{what}: {item}");
@@ -294,9 +287,8 @@ async fn reasoning_comes_as_a_summary() {
         assert_eq!(deltas, if summarised { 2 } else { 0 }, "{what}");
         world.end().await;
     }
-    let setup = Setup::new().set("responses_reasoning=none");
-    let world = World::start(engine().await, setup).await;
-    let answer = world.ask(&prompt("reason", r#","reasoning":{"summary":"auto"}"#)).await;
+    let world = World::start(engine(), Setup::new().set("responses_reasoning=none")).await;
+    let answer = world.request(&prompt("reason", r#","reasoning":{"summary":"auto"}"#)).await;
     assert!(!answer.text().contains("Two and two."), "{}", answer.text());
     world.end().await;
 }
@@ -314,12 +306,10 @@ async fn completed_at_is_the_time_of_the_end() {
         .end();
     // An engine whose clock is ahead.
     let ahead = r#"{"id":"chatcmpl-3","object":"chat.completion","created":99999999999,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}"#;
-    let scripts = vec![slow, Script::new().json("200 OK", ahead)];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new()).await;
+    let scripts = vec![slow, Script::ok(ahead)];
+    let world = World::start(Engine::in_turn(scripts), Setup::new()).await;
     let seconds = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&prompt("m", r#","stream":true"#).bytes()).await;
-    client.head().await;
+    let mut client = world.begin(&prompt("m", r#","stream":true"#)).await;
     let begun = seconds();
     // Waits until the clock shows another second.
     while seconds() <= begun {
@@ -333,11 +323,9 @@ async fn completed_at_is_the_time_of_the_end() {
     }
     let completed = last(&all)["completed_at"].as_u64().unwrap();
     assert!((released..=seconds()).contains(&completed), "{completed}, released at {released}");
-    let stored = object(
-        &world.ask(&Request::get(&format!("/v1/responses/{}", last(&all)["id"].as_str().unwrap()))).await,
-    );
+    let stored = object(&world.get(&format!("/v1/responses/{}", last(&all)["id"].as_str().unwrap())).await);
     assert_eq!(stored["completed_at"], completed);
-    let whole = object(&world.ask(&prompt("m", "")).await);
+    let whole = object(&world.request(&prompt("m", "")).await);
     assert_eq!(whole["created_at"], 99_999_999_999_u64);
     assert_eq!(whole["completed_at"], whole["created_at"]);
     world.end().await;
@@ -345,10 +333,10 @@ async fn completed_at_is_the_time_of_the_end() {
 
 #[tokio::test]
 async fn a_limit_makes_an_incomplete_response() {
-    let world = World::start(engine().await, Setup::new()).await;
-    let streamed = events(&world.ask(&prompt("limit", r#","stream":true"#)).await);
+    let world = World::start(engine(), Setup::new()).await;
+    let streamed = events(&world.request(&prompt("limit", r#","stream":true"#)).await);
     assert_eq!(streamed.last().unwrap()["type"], "response.incomplete");
-    let whole = object(&world.ask(&prompt("limit", "")).await);
+    let whole = object(&world.request(&prompt("limit", "")).await);
     for response in [last(&streamed), &whole] {
         assert_eq!(response["status"], "incomplete");
         assert_eq!(response["incomplete_details"], json!({"reason":"max_output_tokens"}));
@@ -365,11 +353,10 @@ async fn what_fails_before_the_first_event_is_an_http_error() {
     let by_status = || Script::new().json("429 Too Many Requests", error);
     let by_event = || Script::new().head_sse().ev(error).done().end();
     let scripts = vec![by_status(), by_status(), by_event()];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new().allow_errors()).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new().allow_errors()).await;
     for stream in ["", r#","stream":true"#, r#","stream":true"#] {
-        let answer = world.ask(&prompt("m", stream)).await;
-        let expected = (429, "rate_limit_error".to_owned(), Some("rate_limit_exceeded".to_owned()));
-        assert_eq!(answer.failure(), expected);
+        let answer = world.request(&prompt("m", stream)).await;
+        assert_eq!(answer.failure(), "429 rate_limit_error rate_limit_exceeded");
         assert_eq!(answer.fault().message, "too busy");
     }
     world.end().await;
@@ -389,14 +376,14 @@ async fn what_fails_in_the_stream_is_told_twice_and_stored() {
         begun("chatcmpl-3").rst(),
         begun("chatcmpl-4").ev("{\"id\":").end(),
     ];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new().allow_errors()).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new().allow_errors()).await;
     for (id, code) in [
         ("resp_1", "internal_error"),
         ("resp_2", "upstream_incomplete"),
         ("resp_3", "upstream_incomplete"),
         ("resp_4", "upstream_invalid_event"),
     ] {
-        let streamed = events(&world.ask(&prompt("m", r#","stream":true"#)).await);
+        let streamed = events(&world.request(&prompt("m", r#","stream":true"#)).await);
         let all = kinds(&streamed);
         assert_eq!(all[all.len() - 3..], ["output_text.delta", "error", "failed"]);
         let error = &streamed[streamed.len() - 2];
@@ -406,7 +393,7 @@ async fn what_fails_in_the_stream_is_told_twice_and_stored() {
         assert_eq!([&response["id"], &response["status"]], [id, "failed"]);
         assert_eq!(response["error"], json!({"code":"server_error","message":error["message"]}));
         assert_eq!(response["output"][0]["status"], "incomplete");
-        let stored = object(&world.ask(&Request::get(&format!("/v1/responses/{id}"))).await);
+        let stored = object(&world.get(&format!("/v1/responses/{id}")).await);
         assert_eq!(&stored, response);
     }
     world.end().await;
@@ -423,11 +410,10 @@ async fn what_fails_after_a_timed_commit_still_begins_with_its_response() {
         Script::new().wait(&gate).json("429 Too Many Requests", error),
     ];
     let (n, setup) = (scripts.len(), Setup::new().set("commit_after_seconds=1").allow_errors());
-    let world = World::start(Engine::in_turn(scripts).await, setup).await;
+    let world = World::start(Engine::in_turn(scripts), setup).await;
     let mut clients = Vec::new();
     for at in 0..n {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&prompt("asked", r#","stream":true"#).bytes()).await;
+        let client = world.send(&prompt("asked", r#","stream":true"#)).await;
         world.engine.wait_attempts(at + 1).await;
         clients.push(client);
     }
@@ -446,7 +432,7 @@ async fn what_fails_after_a_timed_commit_still_begins_with_its_response() {
         let id = last(&all)["id"].as_str().unwrap();
         assert!(id.len() > "resp_".len() && id == all[0]["response"]["id"], "{id}");
         assert!(["asked", "engine-m"].contains(&last(&all)["model"].as_str().unwrap()));
-        assert_eq!(&object(&world.ask(&Request::get(&format!("/v1/responses/{id}"))).await), last(&all));
+        assert_eq!(&object(&world.get(&format!("/v1/responses/{id}")).await), last(&all));
     }
     world.end().await;
 }
@@ -461,67 +447,62 @@ async fn a_client_that_leaves_stops_the_engine_and_leaves_nothing() {
     let whole = Script::new()
         .raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 999\r\n\r\n{\"id\":\"chatcmpl-1\",")
         .hang();
-    let world = World::start(Engine::in_turn(vec![begun, whole]).await, Setup::new()).await;
+    let world = World::start(Engine::in_turn(vec![begun, whole]), Setup::new()).await;
     for (n, stream) in [(0, r#","stream":true"#), (1, "")] {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&prompt("m", stream).bytes()).await;
+        let mut client = world.send(&prompt("m", stream)).await;
         if n == 0 {
-            client.head().await;
-            client.event_with("output_text.delta").await;
+            client.event_with_head("output_text.delta").await;
         }
-        until("the engine has answered", PATIENCE, || world.engine.written(n) > 0).await;
+        until("the engine has answered", || world.engine.written(n) > 0).await;
         client.leave(CloseKind::Fin);
-        until("the engine sees the close", PATIENCE, || world.engine.closed(n).is_some()).await;
+        until("the engine sees the close", || world.engine.closed(n).is_some()).await;
     }
-    let answer = world.ask(&Request::get("/v1/responses/resp_1")).await;
-    assert_eq!(answer.failure(), (404, "invalid_request_error".to_owned(), None));
+    assert_eq!(world.get("/v1/responses/resp_1").await.failure(), "404 invalid_request_error");
     world.end().await;
 }
 
 #[tokio::test]
 async fn dialects_are_chosen_by_a_header() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let request = prompt("reason", r#","stream":true"#);
     for (dialect, has, ends) in [
         ("openai", "event: response.reasoning_text.delta\n", false),
         ("openresponses", "event: response.reasoning.delta\n", true),
         ("codex-legacy", "event: response.reasoning.delta\n", false),
     ] {
-        let answer = world.ask(&request.clone().header("x-samewire-dialect", dialect)).await;
-        assert_eq!(answer.head.status, 200);
+        let answer =
+            world.request(&request.clone().header("x-samewire-dialect", dialect)).await.with_status(200);
         assert!(answer.text().contains(has), "{dialect}: {}", answer.text());
         assert_eq!(answer.text().ends_with("\n\ndata: [DONE]\n\n"), ends, "{dialect}");
         let canonical = answer.text().contains("event: response.reasoning_text.delta\n");
         assert_eq!(canonical, dialect != "openresponses", "{dialect}");
     }
-    let answer = world.ask(&request.header("x-samewire-dialect", "OpenAI")).await;
-    assert_eq!(answer.head.status, 400);
+    let answer = world.request(&request.header("x-samewire-dialect", "OpenAI")).await.with_status(400);
     assert_eq!(answer.fault().param.as_deref(), Some("x-samewire-dialect"));
-    assert_eq!(world.engine.attempt_count(), 3);
-    world.end().await;
+    world.end_after(3).await;
 }
 
 #[tokio::test]
 async fn what_is_left_out_is_named() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let tools = r#","tools":[{"type":"web_search"},{"type":"function","name":"f"},{"type":"mcp","server_label":"x"}]"#;
-    let answer = world.ask(&prompt("text", tools)).await;
+    let answer = world.request(&prompt("text", tools)).await;
     let response = object(&answer);
     assert_eq!(answer.head.header("x-samewire-dropped"), Some("tools[0].web_search,tools[2].mcp"));
     assert_eq!(response["tools"].as_array().unwrap().len(), 1);
-    let sent: Value = serde_json::from_str(world.engine.attempts()[0].text()).unwrap();
+    let sent = world.engine.attempts()[0].json();
     assert_eq!(sent["tools"].as_array().unwrap().len(), 1);
     let many = vec![r#"{"type":"web_search"}"#; 1024].join(",");
-    let answer = world.ask(&prompt("text", &format!(r#","tools":[{many}]"#))).await;
+    let answer = world.request(&prompt("text", &format!(r#","tools":[{many}]"#))).await;
     let named = answer.head.header("x-samewire-dropped").unwrap();
     assert!(named.len() <= 4096, "clients take heads of 16 KiB: {}", named.len());
-    assert!(object(&world.ask(&prompt("text", "")).await)["tools"].as_array().unwrap().is_empty());
+    assert!(object(&world.request(&prompt("text", "")).await)["tools"].as_array().unwrap().is_empty());
     world.end().await;
 }
 
 #[tokio::test]
 async fn bad_requests_reach_no_engine() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let ok = r#""model":"text","input":"x""#;
     for (members, code, param) in [
         (r#""model":"text""#.to_owned(), Some("missing_required_parameter"), "input"),
@@ -579,15 +560,14 @@ async fn bad_requests_reach_no_engine() {
             "input[0].id",
         ),
     ] {
-        let answer = world.ask(&ask(&members)).await;
+        let answer = world.request(&ask(&members)).await;
         let missing = members.contains("item_reference") || members.contains("conv_1");
         assert_eq!(answer.head.status, if missing { 404 } else { 400 }, "{members}: {}", answer.text());
         let fault = answer.fault();
         assert_eq!(fault.name(), ("invalid_request_error", code), "{members}: {fault:?}");
         assert_eq!(fault.param.as_deref(), Some(param), "{members}: {fault:?}");
     }
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 /// Rate-limit headers of a gateway before the engine are converted into the older API's events, for clients of that
@@ -605,9 +585,9 @@ async fn limits_are_told_in_the_older_events() {
     };
     let without = head.replace("x-ratelimit-remaining-requests: 45\r\n", "");
     let scripts = vec![answer(head), answer(head), answer(&without)];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new().args(&["--store", "off"])).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new().args(&["--store", "off"])).await;
     let legacy = prompt("m", r#","stream":true"#).header("x-samewire-dialect", "codex-legacy");
-    let told = events(&world.ask(&legacy).await);
+    let told = events(&world.request(&legacy).await);
     let [before, after] = &told[told.len() - 2..] else { panic!("{told:?}") };
     assert_eq!(before["type"], "response.completed");
     let number = told.len() - 1;
@@ -616,8 +596,7 @@ async fn limits_are_told_in_the_older_events() {
         json!({"type":"response.rate_limits.updated","sequence_number":number,"response":{"id":"resp_1"},"limits":{"primary":{"used_percent":25,"window_minutes":1}}})
     );
     for request in [prompt("m", r#","stream":true"#), legacy] {
-        let told = events(&world.ask(&request).await);
-        assert_eq!(told.last().unwrap()["type"], "response.completed");
+        assert_eq!(events(&world.request(&request).await).last().unwrap()["type"], "response.completed");
     }
     world.end().await;
 }

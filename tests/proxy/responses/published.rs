@@ -2,9 +2,7 @@
 
 use crate::official::Schemas;
 use crate::responses::over_chat::{TOOLS, ask, engine, events, last, object, prompt};
-use crate::sim::{Engine, PATIENCE, Request, Script, Setup, World};
-use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use crate::sim::prelude::*;
 
 fn good(told: Result<(), String>) {
     told.unwrap_or_else(|wrong| panic!("{wrong}"));
@@ -34,12 +32,12 @@ fn every_item() -> Value {
 #[tokio::test]
 async fn what_is_made_and_stored() {
     let mut schemas = Schemas::load();
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let tools = TOOLS.replace(r#""name":"crm""#, r#""name":"crm","description":"d""#);
     for model in ["text", "reason", "tools", "limit"] {
         for more in ["", r#","stream":true"#] {
             let body = format!(r#""model":"{model}","input":{},{tools}{more}"#, every_item());
-            let answer = world.ask(&ask(&body)).await;
+            let answer = world.request(&ask(&body)).await;
             let made = if more.is_empty() {
                 object(&answer)
             } else {
@@ -49,10 +47,10 @@ async fn what_is_made_and_stored() {
             };
             good(schemas.response(&made));
             let at = format!("/v1/responses/{}", made["id"].as_str().unwrap());
-            good(schemas.response(&object(&world.ask(&Request::get(&at)).await)));
+            good(schemas.response(&object(&world.get(&at).await)));
             let items = async |query: &str| {
                 let items = Request::get(&format!("{at}/input_items{query}"));
-                object(&world.ask(&items).await)
+                object(&world.request(&items).await)
             };
             let list = items("?order=asc").await;
             assert_eq!(list["data"].as_array().unwrap().len(), every_item().as_array().unwrap().len());
@@ -70,7 +68,7 @@ async fn what_is_made_and_stored() {
 #[tokio::test]
 async fn what_is_refused() {
     let mut schemas = Schemas::load();
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     for request in [
         Request::get("/v1/responses/resp_none"),
         Request::new("DELETE", "/v1/responses/resp_none"),
@@ -80,9 +78,9 @@ async fn what_is_refused() {
         prompt("text", r#","temperature":"hot""#),
         ask(r#""input":5"#),
     ] {
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         assert!(answer.head.status >= 400, "{}", answer.text());
-        good(schemas.check("ErrorResponse", &serde_json::from_str(answer.text()).unwrap()));
+        good(schemas.check("ErrorResponse", &answer.json()));
     }
     world.end().await;
 }
@@ -90,21 +88,21 @@ async fn what_is_refused() {
 #[tokio::test]
 async fn what_is_made_in_the_background() {
     let mut schemas = Schemas::load();
-    let begun = || Script::new().head_sse().role().tok("a", 5, Duration::from_millis(5));
-    let broken = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).fin();
-    let engine = Engine::in_turn(vec![begun().finish("stop").done().end(), begun().hang(), broken]).await;
+    let begun = || Script::stream().tok("a", 5, Duration::from_millis(5));
+    let broken = Script::stream().tok("a", 3, Duration::ZERO).fin();
+    let engine = Engine::in_turn(vec![begun().stop(), begun().hang(), broken]).await;
     let world = World::start(engine, Setup::new().allow_errors()).await;
     for (end, cancels) in [("completed", false), ("cancelled", true), ("failed", false)] {
-        let made = object(&world.ask(&prompt("m", r#","background":true"#)).await);
+        let made = object(&world.request(&prompt("m", r#","background":true"#)).await);
         good(schemas.response(&made));
         assert_eq!(made["status"], "queued");
         let at = format!("/v1/responses/{}", made["id"].as_str().unwrap());
         if cancels {
-            good(schemas.response(&object(&world.ask(&Request::post(&format!("{at}/cancel"), "")).await)));
+            good(schemas.response(&object(&world.post(&format!("{at}/cancel"), "").await)));
         }
         let start = Instant::now();
         loop {
-            let stored = object(&world.ask(&Request::get(&at)).await);
+            let stored = object(&world.get(&at).await);
             good(schemas.response(&stored));
             if stored["status"] == end {
                 break;
@@ -112,7 +110,7 @@ async fn what_is_made_in_the_background() {
             assert!(start.elapsed() < PATIENCE, "still {}", stored["status"]);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let told = events(&world.ask(&Request::get(&format!("{at}?stream=true"))).await);
+        let told = events(&world.get(&format!("{at}?stream=true")).await);
         assert_eq!(told[1]["type"], "response.queued");
         told.iter().for_each(|event| good(schemas.event(event)));
     }
@@ -123,10 +121,9 @@ async fn what_is_made_in_the_background() {
 #[tokio::test]
 async fn what_is_told_of_conversations() {
     let mut schemas = Schemas::load();
-    let world = World::start(crate::responses::compact::engine().await, Setup::new()).await;
-    let post =
-        async |path: &str, body: Value| object(&world.ask(&Request::post(path, body.to_string())).await);
-    let get = async |path: &str| object(&world.ask(&Request::get(path)).await);
+    let world = World::start(crate::responses::compact::engine(), Setup::new()).await;
+    let post = async |path: &str, body: Value| object(&world.post(path, body.to_string()).await);
+    let get = async |path: &str| object(&world.get(path).await);
     let items: Vec<_> = every_item().as_array().unwrap().clone();
     let made = post("/v1/conversations", json!({"items": items[..6], "metadata": {"a": "b"}})).await;
     good(schemas.check("ConversationResource", &made));
@@ -146,8 +143,9 @@ async fn what_is_told_of_conversations() {
     good(schemas.response(&made));
     let item = format!("{path}/items/{}", list["first_id"].as_str().unwrap());
     good(schemas.check("ConversationItem", &get(&item).await));
-    good(schemas.check("ConversationResource", &object(&world.ask(&Request::new("DELETE", &item)).await)));
-    let gone = object(&world.ask(&Request::new("DELETE", &path)).await);
+    let kept = object(&world.request(&Request::new("DELETE", &item)).await);
+    good(schemas.check("ConversationResource", &kept));
+    let gone = object(&world.request(&Request::new("DELETE", &path)).await);
     good(schemas.check("DeletedConversationResource", &gone));
     let input = json!({"model": "m", "input": items});
     good(schemas.check("TokenCountsResource", &post("/v1/responses/input_tokens", input).await));

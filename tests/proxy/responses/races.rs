@@ -1,16 +1,14 @@
 //! Cancels that race with the end of the response they cancel, on two samewires that share one PostgreSQL (fault
 //! C43).
 
+use super::background::{ended, is_over};
 use crate::operations::replicas::{another, at, follow, id, on, sound};
 use crate::postgres::database;
 use crate::responses::over_chat::{ask, object};
-use crate::sim::{Attempt, Engine, PATIENCE, PROMPT, Request, Samewire, Script, World, until};
+use crate::sim::prelude::*;
 use futures::StreamExt;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use serde_json::Value;
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 /// Creates a generator with a new seed and prints it. `SAMEWIRE_TEST_SEED` repeats a run.
 pub fn random() -> StdRng {
@@ -44,9 +42,9 @@ pub fn asked_for(engine: &Engine) -> Vec<(usize, Attempt)> {
 pub async fn timed_engine() -> Engine {
     const TOKENS: u32 = 6;
     Engine::answering(|attempt| {
-        let begun = Script::new().head_sse().role();
+        let begun = Script::stream();
         match parse_plan(attempt).1 {
-            Some(takes) => begun.tok("a", 1 + TOKENS as usize, takes / TOKENS).finish("stop").done().end(),
+            Some(takes) => begun.tok("a", 1 + TOKENS as usize, takes / TOKENS).stop(),
             None => begun.tok("a", 5, Duration::from_millis(3)).hang(),
         }
     })
@@ -62,12 +60,8 @@ struct Seen {
 
 async fn see(proxy: SocketAddr, request: Request) -> Seen {
     let asked = Instant::now();
-    let object = object(&request.ask(proxy).await);
+    let object = object(&request.answer(proxy).await);
     Seen { asked, told: Instant::now(), object }
-}
-
-fn is_over(object: &Value) -> bool {
-    !["queued", "in_progress"].contains(&object["status"].as_str().unwrap())
 }
 
 /// Checks that there is exactly one final state, and that every request sent after it was first seen got it, too.
@@ -93,7 +87,7 @@ fn cancel(id: &str) -> Request {
 async fn check_stored_end(end: &Value, replicas: [SocketAddr; 2]) {
     let id = id(end);
     for proxy in replicas {
-        assert_eq!(object(&at(&id, "").ask(proxy).await), *end);
+        assert_eq!(object(&at(&id, "").answer(proxy).await), *end);
         let told = follow(proxy, at(&id, "?stream=true")).await;
         assert_eq!(told.last().unwrap()["response"], *end);
         let last = if end["status"] == "completed" { "response.completed" } else { "response.incomplete" };
@@ -129,7 +123,7 @@ impl Case {
     }
 
     async fn play(&self, replicas: [SocketAddr; 2]) -> Value {
-        let begun = object(&numbered_request(self.number, self.takes).ask(replicas[self.owner]).await);
+        let begun = object(&numbered_request(self.number, self.takes).answer(replicas[self.owner]).await);
         let id = id(&begun);
         let cancels = self.cancels.iter().map(|(by, when)| {
             let (id, by) = (&id, replicas[*by]);
@@ -159,27 +153,15 @@ impl Case {
     }
 }
 
-async fn ended(proxy: SocketAddr, id: &str) -> Value {
-    let start = Instant::now();
-    loop {
-        let object = object(&at(id, "").ask(proxy).await);
-        if is_over(&object) {
-            return object;
-        }
-        assert!(start.elapsed() < PATIENCE, "still {}", object["status"]);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 /// Waits until the engine is idle and checks that each number was requested at most once. Returns which of the
 /// attempts samewire closed.
 async fn at_rest(engine: &Engine, numbers: usize) -> Vec<Option<bool>> {
-    until("the engine stops", PATIENCE, || engine.active_generations() == 0).await;
+    until("the engine stops", || engine.active_generations() == 0).await;
     let mut closed = vec![None; numbers];
     for (number, attempt) in asked_for(engine) {
         assert!(attempt.closed.is_some() || attempt.finished);
         let before = closed[number].replace(attempt.closed.is_some());
-        assert!(before.is_none(), "{number} was asked for twice");
+        assert!(before.is_none(), "{number} was requested twice");
     }
     closed
 }
@@ -189,7 +171,7 @@ async fn fault_c43_cancels_race_on_two_replicas() {
     const CASES: usize = 320;
     let mut random = random();
     let setup = on(&database().await);
-    let world = World::start(timed_engine().await, setup.clone()).await;
+    let world = World::start(timed_engine(), setup.clone()).await;
     let other = another(&world, &setup).await;
     let replicas = [world.proxy(), other.proxy];
     let cases: Vec<_> = (0..CASES).map(|number| Case::any(number, &mut random)).collect();
@@ -206,7 +188,7 @@ async fn fault_c43_cancels_race_on_two_replicas() {
             }
             other => panic!("{other}"),
         }
-        assert_eq!(object(&at(&id(end), "").ask(replicas[0]).await), *end);
+        assert_eq!(object(&at(&id(end), "").answer(replicas[0]).await), *end);
     }
     assert!(counts.iter().all(|count| *count > CASES / 10), "cancelled, completed: {counts:?}");
     world.end().await;
@@ -220,7 +202,7 @@ async fn fault_c43_cancels_race_with_an_owner_that_stands_still() {
     const EACH: usize = 20;
     let mut random = random();
     let setup = on(&database().await);
-    let world = World::start(timed_engine().await, setup.clone().allow_errors()).await;
+    let world = World::start(timed_engine(), setup.clone().allow_errors()).await;
     let owner = another(&world, &setup).await;
     let third = another(&world, &setup).await;
     let mut ends = Vec::new();
@@ -249,7 +231,7 @@ async fn stands_still(
     let mut ids = Vec::new();
     for number in numbers {
         let takes = (!random.random_ratio(1, 4)).then(|| within(random, 0, 1_500));
-        ids.push(id(&object(&numbered_request(number, takes).ask(owner.proxy).await)));
+        ids.push(id(&object(&numbered_request(number, takes).answer(owner.proxy).await)));
     }
     tokio::time::sleep(within(random, 0, 500)).await;
     owner.signal("STOP");

@@ -4,15 +4,11 @@
 use crate::clients::leaving::settled;
 use crate::responses::over_chat::{engine, last};
 use crate::responses::socket::prompted;
-use crate::sim::{
-    Client, CloseKind, Engine, Frame, Gate, PATIENCE, Request, SOON, Samewire, Script, Setup, Socket, Step,
-    World, until, within,
-};
-use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use crate::sim::Frame;
+use crate::sim::prelude::*;
 
 async fn idle(setup: Setup) -> World {
-    World::start(engine().await, setup).await
+    World::start(engine(), setup).await
 }
 
 #[tokio::test]
@@ -98,8 +94,7 @@ async fn a_client_that_closes_is_answered() {
     let world = idle(Setup::new()).await;
     for (payload, code) in [(&[][..], None), (&[0x03, 0xe8][..], Some(1000)), (b"\x0f\xa0bye", Some(4000))] {
         let mut socket = Socket::open(world.proxy()).await;
-        socket.send(&prompted("text", "")).await;
-        socket.response().await;
+        socket.exchange(&prompted("text", "")).await;
         socket.frame(0x88, payload).await;
         assert_eq!(socket.next().await, Some(Frame::Close(code)));
         assert_eq!(socket.next().await, None);
@@ -139,8 +134,7 @@ async fn fault_c05_a_message_may_be_as_long_as_a_body() {
         assert_eq!(socket.next().await, Some(Frame::Close(Some(1009))));
         assert_eq!(socket.next().await, None);
     }
-    assert_eq!(world.engine.attempt_count(), 2);
-    world.end().await;
+    world.end_after(2).await;
 }
 
 #[tokio::test]
@@ -156,8 +150,7 @@ async fn pings_come_and_are_answered() {
     socket.frame(0x8a, b"").await;
     socket.frame(0x89, b"are you there").await;
     assert_eq!(socket.next().await, Some(Frame::Pong(b"are you there".to_vec())));
-    socket.send(&prompted("text", "")).await;
-    socket.response().await;
+    socket.exchange(&prompted("text", "")).await;
     world.end().await;
 }
 
@@ -165,9 +158,9 @@ async fn pings_come_and_are_answered() {
 #[tokio::test]
 async fn pings_while_the_engine_thinks() {
     let gate = Gate::default();
-    let script = Script::new().wait(&gate).head_sse().text("a").finish("stop").done().end();
+    let script = Script::new().wait(&gate).head_sse().text("a").stop();
     let setup = Setup::new().set("keepalive_seconds=1").set("commit_after_seconds=1");
-    let world = World::start(Engine::script(script).await, setup).await;
+    let world = World::start(script, setup).await;
     let mut socket = Socket::open(world.proxy()).await;
     socket.send(&prompted("m", "")).await;
     for _ in 0..2 {
@@ -181,9 +174,8 @@ async fn pings_while_the_engine_thinks() {
 #[tokio::test]
 async fn an_old_connection_ends_between_two_responses() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().text("a").wait(&gate).text("b").finish("stop").done().end();
-    let world =
-        World::start(Engine::script(script).await, Setup::new().config("[timeouts]\nsocket_life = 2")).await;
+    let script = Script::new().head_sse().text("a").wait(&gate).text("b").stop();
+    let world = World::start(script, Setup::new().config("[timeouts]\nsocket_life = 2")).await;
     let old = (400, "websocket_connection_limit_reached".to_owned(), String::new());
     let start = Instant::now();
     // Opened first, so that it is past its age limit when the quiet one is.
@@ -199,35 +191,20 @@ async fn an_old_connection_ends_between_two_responses() {
     assert_eq!(last(&busy.response().await)["status"], "completed");
     assert_eq!(busy.refused().await, old);
     assert_eq!(busy.closed().await, Some(1000));
-    assert_eq!(world.engine.attempt_count(), 1);
-    world.end().await;
-}
-
-/// Returns a script in which the engine has made this much progress when the client leaves.
-fn script_for(moment: &str) -> Script {
-    let stream = Script::new().head_sse();
-    match moment {
-        "before-head" => Script::new().hang(),
-        "prefill" => stream.hang(),
-        "between-tokens" => stream.role().tok("a", 2, Duration::ZERO).hang(),
-        "writing" => stream.role().then(Step::Flood { events: 10_000, size: 4096 }).hang(),
-        other => panic!("no moment {other}"),
-    }
+    world.end_after(1).await;
 }
 
 #[tokio::test]
 async fn fault_c24_c25_a_client_that_leaves_ends_its_response() {
     const MOMENTS: [&str; 4] = ["before-head", "prefill", "between-tokens", "writing"];
-    let moment = |text: &str| MOMENTS.into_iter().find(|moment| text.contains(moment)).expect("a moment");
-    let engine = Engine::answering(move |attempt| script_for(moment(attempt.text()))).await;
-    let world = World::start(engine, Setup::new()).await;
+    let world = World::start(Engine::by_moment(), Setup::new()).await;
     let mut times = Vec::new();
     for moment in MOMENTS {
         for way in ["close", "half", "fin", "rst", "surplus"] {
             let n = world.engine.attempt_count();
             let mut socket = Socket::open(world.proxy()).await;
             socket.send(&prompted("m", &format!(r#","user":"{moment}""#))).await;
-            until("the request reaches the engine", PATIENCE, || world.engine.attempt_count() > n).await;
+            until("the request reaches the engine", || world.engine.attempt_count() > n).await;
             if matches!(moment, "between-tokens" | "writing") {
                 while socket.message().await["type"] != "response.output_text.delta" {}
             }
@@ -237,7 +214,7 @@ async fn fault_c24_c25_a_client_that_leaves_ends_its_response() {
                 "half" => socket.half_close().await,
                 "fin" => left = socket.leave(CloseKind::Fin),
                 "rst" => left = socket.leave(CloseKind::Rst),
-                // More messages than may wait, so that the close stays behind unread bytes.
+                // More messages than may wait, so that the close stays after unread bytes.
                 _ => {
                     for _ in 0..40 {
                         socket.try_raw(&Socket::masked(0x81, prompted("m", "").as_bytes())).await;
@@ -245,17 +222,17 @@ async fn fault_c24_c25_a_client_that_leaves_ends_its_response() {
                     left = socket.leave(CloseKind::Fin);
                 }
             }
-            until("the engine sees the close", PATIENCE, || world.engine.closed(n).is_some()).await;
+            until("the engine sees the close", || world.engine.closed(n).is_some()).await;
             let took = world.engine.closed(n).expect("just seen").0.saturating_duration_since(left);
             assert!(took < SOON, "{moment}, {way}: {took:?}");
-            assert_eq!(world.engine.attempt_count(), n + 1, "what waited is not asked any more");
+            assert_eq!(world.engine.attempt_count(), n + 1, "waiting requests are not sent any more");
             times.push(took);
         }
     }
     times.sort();
     println!("left a WebSocket: median {:?}, worst {:?}", times[times.len() / 2], times[times.len() - 1]);
     let left = || world.samewire.request_lines().iter().filter(|line| line.contains("client_closed")).count();
-    until("a line for each", PATIENCE, || left() == times.len()).await;
+    until("a line for each", || left() == times.len()).await;
     world.end().await;
 }
 
@@ -266,9 +243,9 @@ const SIZE: usize = 16 * 1024;
 #[tokio::test]
 async fn fault_c09_a_slow_reader_slows_the_engine_and_loses_nothing() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("ready").wait(&gate);
-    let script = script.then(Step::Flood { events: EVENTS, size: SIZE }).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new().args(&["--store", "off"])).await;
+    let script = Script::stream().text("ready").wait(&gate);
+    let script = script.then(Step::Flood { events: EVENTS, size: SIZE }).stop();
+    let world = World::start(script, Setup::new().args(&["--store", "off"])).await;
     let request = Socket::request("/v1/responses").bytes();
     let opened = Socket::over(Client::connect_narrow(world.proxy()).await, &request).await;
     let mut socket = opened.expect("an upgrade");
@@ -292,14 +269,14 @@ async fn fault_c09_a_slow_reader_slows_the_engine_and_loses_nothing() {
 
 #[tokio::test]
 async fn fault_c09_a_client_that_takes_nothing_is_given_up() {
-    let script = Script::new().head_sse().role().then(Step::Flood { events: EVENTS, size: SIZE }).hang();
+    let script = Script::stream().then(Step::Flood { events: EVENTS, size: SIZE }).hang();
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 1").set("keepalive_seconds=1");
-    let world = World::start(Engine::script(script).await, setup).await;
+    let world = World::start(script, setup).await;
     let request = Socket::request("/v1/responses").bytes();
     let opened = Socket::over(Client::connect_narrow(world.proxy()).await, &request).await;
     let mut socket = opened.expect("an upgrade");
     socket.send(&prompted("m", "")).await;
-    until("the engine sees the close", PATIENCE, || world.engine.closed(0).is_some()).await;
+    until("the engine sees the close", || world.engine.closed(0).is_some()).await;
     let reset = async {
         loop {
             match socket.try_frame().await {
@@ -316,8 +293,7 @@ async fn fault_c09_a_client_that_takes_nothing_is_given_up() {
 /// disconnected.
 #[tokio::test]
 async fn fault_c44_pings_whose_pongs_nobody_takes_are_not_read() {
-    let setup = Setup::new().config("[timeouts]\nclient_write_stall = 1");
-    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
+    let world = World::configured("[timeouts]\nclient_write_stall = 1").await;
     let request = Socket::request("/v1/responses").bytes();
     let opened = Socket::over(Client::connect_narrow(world.proxy()).await, &request).await;
     let mut socket = opened.expect("an upgrade");
@@ -340,8 +316,7 @@ async fn fault_c44_pings_whose_pongs_nobody_takes_are_not_read() {
 #[tokio::test]
 async fn answers_to_refused_messages_are_bounded() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().wait(&gate).text("a").finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    let world = World::start(Script::new().head_sse().wait(&gate).text("a").stop(), Setup::new()).await;
     let request = Socket::request("/v1/responses").bytes();
     let opened = Socket::over(Client::connect_narrow(world.proxy()).await, &request).await;
     let mut socket = opened.expect("an upgrade");
@@ -364,9 +339,8 @@ async fn answers_to_refused_messages_are_bounded() {
 #[tokio::test]
 async fn only_running_responses_count_as_requests() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().text("a").wait(&gate).finish("stop").done().end();
-    let world =
-        World::start(Engine::script(script).await, Setup::new().config("[limits]\nrequests = 1")).await;
+    let script = Script::new().head_sse().text("a").wait(&gate).stop();
+    let world = World::start(script, Setup::new().config("[limits]\nrequests = 1")).await;
     let mut sockets = Vec::new();
     for _ in 0..4 {
         sockets.push(Socket::open(world.proxy()).await);
@@ -376,7 +350,7 @@ async fn only_running_responses_count_as_requests() {
     sockets.push(Socket::open(world.proxy()).await);
     sockets[4].send(&prompted("m", "")).await;
     assert_eq!(sockets[4].refused().await, (503, "overloaded".into(), String::new()));
-    assert_eq!(world.ask(&Request::get("/v1/models")).await.fault().code.as_deref(), Some("overloaded"));
+    assert_eq!(world.get("/v1/models").await.fault().code.as_deref(), Some("overloaded"));
     gate.open();
     while sockets[0].message().await["type"] != "response.completed" {}
     // Its place is free once it is no longer counted.
@@ -388,13 +362,11 @@ async fn only_running_responses_count_as_requests() {
 
 #[tokio::test]
 async fn fault_c08_a_message_that_stops_is_timed() {
-    let setup = Setup::new().config("[timeouts]\nclient_body_idle = 0.5").allow_errors();
-    let world = idle(setup).await;
+    let world = idle(Setup::new().config("[timeouts]\nclient_body_idle = 0.5").allow_errors()).await;
     let mut socket = Socket::open(world.proxy()).await;
     let mut quiet = Socket::open(world.proxy()).await;
     for _ in 0..2 {
-        socket.send(&prompted("text", "")).await;
-        socket.response().await;
+        socket.exchange(&prompted("text", "")).await;
     }
     socket.frame(0x01, &[b' '; 100]).await;
     // Control frames are no part of the message, and between messages nothing is timed.
@@ -444,8 +416,7 @@ async fn a_websocket_is_one_of_the_connections() {
     let world = idle(Setup::new().config("[limits]\nconnections = 2")).await;
     let first = Socket::open(world.proxy()).await;
     let mut second = Socket::open(world.proxy()).await;
-    let mut third = Client::connect(world.proxy()).await;
-    third.send(&Socket::request("/v1/responses").bytes()).await;
+    let mut third = world.send(&Socket::request("/v1/responses")).await;
     let refused = tokio::time::timeout(Duration::from_millis(300), third.head()).await;
     assert!(refused.is_err(), "the kernel holds it");
     second.send(&prompted("text", "")).await;
@@ -458,7 +429,7 @@ async fn a_websocket_is_one_of_the_connections() {
 #[tokio::test]
 async fn fault_o01_a_shutdown_lets_running_responses_end() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().text("a").wait(&gate).text("b").finish("stop").done().end();
+    let script = Script::new().head_sse().text("a").wait(&gate).text("b").stop();
     let engine = Engine::script(script).await;
     let setup = Setup::new().upstream(&engine.url()).config("[timeouts]\nsettle = 0");
     let mut samewire = Samewire::start(&setup).await;
@@ -505,10 +476,9 @@ async fn while_the_process_settles_there_are_new_connections_and_then_none() {
     let setup = Setup::new().upstream(&engine.url()).config("[timeouts]\nsettle = 4");
     let mut samewire = Samewire::start(&setup).await;
     samewire.signal("TERM");
-    until("it drains", PATIENCE, || samewire.logs().iter().any(|line| line.contains("draining"))).await;
+    until("it drains", || samewire.logs().iter().any(|line| line.contains("draining"))).await;
     let mut socket = Socket::open(samewire.proxy).await;
-    socket.send(&prompted("text", "")).await;
-    assert_eq!(last(&socket.response().await)["status"], "completed");
+    assert_eq!(last(&socket.exchange(&prompted("text", "")).await)["status"], "completed");
     assert_eq!(socket.closed().await, Some(1001));
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
 }

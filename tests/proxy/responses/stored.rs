@@ -1,14 +1,9 @@
 //! Stored responses: when each is readable, for which keys, and what happens when storing fails.
 
 use crate::responses::over_chat::{TOOLS, ask, chunk, engine, event, events, last, object, prompt, scripted};
-use crate::sim::{
-    Answer, Client, Engine, Gate, KEY, PATIENCE, Request, Samewire, Script, Setup, World, until, write_secret,
-};
-use serde_json::{Value, json};
+use crate::sim::prelude::*;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 /// Temporary folder of one test, deleted when dropped.
 pub struct Folder(PathBuf);
@@ -45,7 +40,7 @@ fn sqlite(path: &Path) -> String {
 }
 
 async fn get(world: &World, id: &str) -> Answer {
-    world.ask(&Request::get(&format!("/v1/responses/{id}"))).await
+    world.get(&format!("/v1/responses/{id}")).await
 }
 
 /// Returns the id of an object.
@@ -55,29 +50,27 @@ pub fn id(response: &Value) -> &str {
 
 /// Returns the messages in the `n`th request to the engine.
 pub fn messages(world: &World, n: usize) -> Value {
-    let body: Value = serde_json::from_slice(&world.engine.attempts()[n].body).unwrap();
+    let body = world.engine.attempts()[n].json();
     body["messages"].clone()
 }
 
 /// Checks for the 404 that is the same for every kind of missing object.
 pub fn not_found(answer: &Answer) {
-    assert_eq!(answer.failure(), (404, "invalid_request_error".to_owned(), None), "{}", answer.text());
+    assert_eq!(answer.failure(), "404 invalid_request_error", "{}", answer.text());
     assert_eq!(answer.fault().param, None);
 }
 
 async fn readable_at_once(setup: Setup) {
-    let world = World::start(engine().await, setup).await;
+    let world = World::start(engine(), setup).await;
     let mut reader = Client::connect(world.proxy()).await;
     for _ in 0..200 {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&prompt("text", r#","stream":true"#).bytes()).await;
-        client.head().await;
+        let mut client = world.begin(&prompt("text", r#","stream":true"#)).await;
         let ended = event(&client.event_with("event: response.completed").await);
         reader.send(&Request::get(&format!("/v1/responses/{}", id(&ended["response"]))).bytes()).await;
         assert_eq!(object(&reader.answer().await), ended["response"]);
     }
     for _ in 0..50 {
-        let response = object(&world.ask(&prompt("text", "")).await);
+        let response = object(&world.request(&prompt("text", "")).await);
         assert_eq!(object(&get(&world, id(&response)).await), response);
     }
     world.end().await;
@@ -96,18 +89,17 @@ async fn a_response_is_readable_as_soon_as_it_has_ended_in_a_file() {
 
 #[tokio::test]
 async fn what_is_not_to_be_stored_is_not() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     for stream in ["", r#","stream":true"#] {
-        let answer = world.ask(&prompt("text", &format!(r#","store":false{stream}"#))).await;
+        let answer = world.request(&prompt("text", &format!(r#","store":false{stream}"#))).await;
         let response = if stream.is_empty() { object(&answer) } else { last(&events(&answer)).clone() };
         assert_eq!(response["store"], false);
         not_found(&get(&world, id(&response)).await);
         let next =
-            world.ask(&prompt("text", &format!(r#","previous_response_id":"{}""#, id(&response)))).await;
+            world.request(&prompt("text", &format!(r#","previous_response_id":"{}""#, id(&response)))).await;
         assert_eq!(next.fault().code.as_deref(), Some("previous_response_not_found"));
     }
-    assert_eq!(world.engine.attempt_count(), 2);
-    world.end().await;
+    world.end_after(2).await;
 }
 
 #[tokio::test]
@@ -119,27 +111,27 @@ async fn routes_with_a_date_store_whatever_is_asked() {
     let at = |response: &Value| {
         Request::get(&format!("/openai/responses/{}?api-version=2025-04-01-preview", id(response)))
     };
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     for store in ["false", "true"] {
-        let response = object(&world.ask(&dated(store)).await);
+        let response = object(&world.request(&dated(store)).await);
         assert_eq!(response["store"], true);
-        assert_eq!(object(&world.ask(&at(&response)).await), response);
+        assert_eq!(object(&world.request(&at(&response)).await), response);
     }
     let undated = prompt("text", r#","store":false"#).target("/openai/v1/responses");
-    assert_eq!(object(&world.ask(&undated).await)["store"], false);
+    assert_eq!(object(&world.request(&undated).await)["store"], false);
     world.end().await;
-    let world = World::start(engine().await, Setup::new().config("[azure]\nforce_store = false")).await;
-    let response = object(&world.ask(&dated("false")).await);
+    let world = World::start(engine(), Setup::new().config("[azure]\nforce_store = false")).await;
+    let response = object(&world.request(&dated("false")).await);
     assert_eq!(response["store"], false);
-    not_found(&world.ask(&at(&response)).await);
+    not_found(&world.request(&at(&response)).await);
     world.end().await;
 }
 
-/// Returns the engine's messages after the tools of the scene have been called, answered and asked about.
+/// Returns the engine's messages after the tools of the scene have been called, answered and followed by a question.
 pub fn three_turns() -> Value {
     let call = |id: &str, name: &str, arguments: &str| json!({"id":id,"type":"function","function":{"name":name,"arguments":arguments}});
     json!([
-        {"role":"user","content":crate::sim::PROMPT},
+        {"role":"user","content":PROMPT},
         {"role":"assistant","content":"Looking.","reasoning":"I ask.","tool_calls":[
             call("call_1", "weather", "{\"city\":\"Bern\"}"),
             call("call_2", "patch", "{\"input\":\"*** \\\"Begin\\\"\"}"),
@@ -155,17 +147,17 @@ pub fn three_turns() -> Value {
 
 #[tokio::test]
 async fn three_turns_reach_the_engine_in_order() {
-    let world = World::start(engine().await, Setup::new()).await;
-    let first = object(&world.ask(&prompt("tools", &format!(r#","instructions":"once",{TOOLS}"#))).await);
+    let world = World::start(engine(), Setup::new()).await;
+    let first = object(&world.request(&prompt("tools", &format!(r#","instructions":"once",{TOOLS}"#))).await);
     let outputs = r#"[{"type":"function_call_output","call_id":"call_1","output":"rain"},{"type":"custom_tool_call_output","call_id":"call_2","output":"done"},{"type":"function_call_output","call_id":"call_3","output":[{"type":"input_text","text":"Ada"}]}]"#;
     let second = ask(&format!(
         r#""model":"reason","stream":true,"previous_response_id":"{}","input":{outputs},{TOOLS}"#,
         id(&first)
     ));
-    let second = last(&events(&world.ask(&second).await)).clone();
+    let second = last(&events(&world.request(&second).await)).clone();
     assert_eq!(second["previous_response_id"], first["id"]);
     let third = format!(r#""model":"text","previous_response_id":"{}","input":"and now?""#, id(&second));
-    assert_eq!(object(&world.ask(&ask(&third)).await)["instructions"], Value::Null);
+    assert_eq!(object(&world.request(&ask(&third)).await)["instructions"], Value::Null);
     let expected = three_turns();
     let all = expected.as_array().unwrap();
     assert_eq!(messages(&world, 1), json!(all[..5]));
@@ -175,15 +167,15 @@ async fn three_turns_reach_the_engine_in_order() {
 
 #[tokio::test]
 async fn a_reference_stands_for_its_item_in_later_turns_too() {
-    let world = World::start(engine().await, Setup::new()).await;
-    let first = object(&world.ask(&prompt("text", "")).await);
+    let world = World::start(engine(), Setup::new()).await;
+    let first = object(&world.request(&prompt("text", "")).await);
     let item = first["output"][0]["id"].as_str().unwrap();
     let input = format!(r#"[{{"type":"item_reference","id":"{item}"}},{{"role":"user","content":"go on"}}]"#);
-    let second = object(&world.ask(&ask(&format!(r#""model":"text","input":{input}"#))).await);
+    let second = object(&world.request(&ask(&format!(r#""model":"text","input":{input}"#))).await);
     let expected = json!([{"role":"assistant","content":"Hello wörld\n"},{"role":"user","content":"go on"}]);
     assert_eq!(messages(&world, 1), expected);
     let third = format!(r#""model":"text","input":"more","previous_response_id":"{}""#, id(&second));
-    object(&world.ask(&ask(&third)).await);
+    object(&world.request(&ask(&third)).await);
     assert_eq!(messages(&world, 2).as_array().unwrap()[..2], expected.as_array().unwrap()[..]);
     assert_eq!(messages(&world, 2).as_array().unwrap().len(), 4);
     world.end().await;
@@ -191,8 +183,8 @@ async fn a_reference_stands_for_its_item_in_later_turns_too() {
 
 #[tokio::test]
 async fn fault_c32_what_is_not_yours_is_not_there() {
-    let world = World::start(engine().await, Setup::new()).await;
-    let response = object(&world.ask(&prompt("text", "")).await);
+    let world = World::start(engine(), Setup::new()).await;
+    let response = object(&world.request(&prompt("text", "")).await);
     let (mine, item) = (id(&response), response["output"][0]["id"].as_str().unwrap());
     let other = |request: Request| request.without("authorization").header("authorization", "Bearer other");
     let none = |request: Request| request.without("authorization");
@@ -215,11 +207,10 @@ async fn fault_c32_what_is_not_yours_is_not_there() {
     for (theirs, nobodys) in routes(mine, item).into_iter().zip(routes(never[0], never[1])) {
         for who in [&other as &dyn Fn(Request) -> Request, &none] {
             let [theirs, nobodys] =
-                [world.ask(&who(theirs.clone())).await, world.ask(&who(nobodys.clone())).await];
+                [world.request(&who(theirs.clone())).await, world.request(&who(nobodys.clone())).await];
             assert!(matches!(theirs.head.status, 400 | 404), "{}", theirs.text());
             assert_eq!(theirs.head.status, nobodys.head.status);
-            let told = theirs.text().replace(mine, never[0]).replace(item, never[1]);
-            assert_eq!(told, nobodys.text());
+            assert_eq!(theirs.text().replace(mine, never[0]).replace(item, never[1]), nobodys.text());
         }
     }
     for path in ["..", "%2e%2e", "resp_1%00", "a%2Finput_items", &"x".repeat(600), "%ff", "*"] {
@@ -227,26 +218,24 @@ async fn fault_c32_what_is_not_yours_is_not_there() {
         assert!(matches!(answer.head.status, 400 | 404), "{path}: {}", answer.text());
     }
     assert_eq!(object(&get(&world, mine).await), response);
-    assert_eq!(world.engine.attempt_count(), 1);
-    world.end().await;
+    world.end_after(1).await;
 }
 
 #[tokio::test]
 async fn deleted_is_gone_and_synchronous_is_not_cancelled() {
-    let world = World::start(engine().await, Setup::new()).await;
-    let response = object(&world.ask(&prompt("text", "")).await);
+    let world = World::start(engine(), Setup::new()).await;
+    let response = object(&world.request(&prompt("text", "")).await);
     let id = id(&response);
-    let cancelled = world.ask(&Request::post(&format!("/v1/responses/{id}/cancel"), "")).await;
-    assert_eq!(cancelled.head.status, 400);
+    let cancelled = world.post(&format!("/v1/responses/{id}/cancel"), "").await.with_status(400);
     assert_eq!(cancelled.fault().message, "Cannot cancel a synchronous response.");
-    let bare = world.ask(&Request::new("POST", &format!("/v1/responses/{id}/cancel"))).await;
+    let bare = world.request(&Request::new("POST", &format!("/v1/responses/{id}/cancel"))).await;
     assert_eq!(bare.fault().message, "Cannot cancel a synchronous response.");
-    let deleted = world.ask(&Request::new("DELETE", &format!("/v1/responses/{id}"))).await;
+    let deleted = world.request(&Request::new("DELETE", &format!("/v1/responses/{id}"))).await;
     assert_eq!(deleted.text(), format!(r#"{{"id":"{id}","object":"response","deleted":true}}"#));
     for again in
         [Request::new("DELETE", &format!("/v1/responses/{id}")), Request::get(&format!("/v1/responses/{id}"))]
     {
-        let answer = world.ask(&again).await;
+        let answer = world.request(&again).await;
         not_found(&answer);
         assert_eq!(answer.fault().message, format!("Response with id '{id}' not found."));
     }
@@ -255,12 +244,12 @@ async fn deleted_is_gone_and_synchronous_is_not_cancelled() {
 
 #[tokio::test]
 async fn input_items_come_in_pages() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let input: Vec<_> = (0..45).map(|n| json!({"role":"user","content":format!("n{n}")})).collect();
     let body = json!({"model":"text","input":input}).to_string();
-    let response = object(&world.ask(&Request::post("/v1/responses", body)).await);
+    let response = object(&world.post("/v1/responses", body).await);
     let at = format!("/v1/responses/{}/input_items", id(&response));
-    let page = async |query: &str| object(&world.ask(&Request::get(&format!("{at}{query}"))).await);
+    let page = async |query: &str| object(&world.get(&format!("{at}{query}")).await);
     let texts = |page: &Value| -> Vec<String> {
         let data = page["data"].as_array().unwrap();
         data.iter().map(|item| item["content"][0]["text"].as_str().unwrap().to_owned()).collect()
@@ -292,7 +281,7 @@ async fn input_items_come_in_pages() {
         ("?order=up", "order"),
         ("?after=msg_none", "after"),
     ] {
-        let answer = world.ask(&Request::get(&format!("{at}{query}"))).await;
+        let answer = world.get(&format!("{at}{query}")).await;
         assert_eq!(answer.head.status, 400, "{query}");
         let fault = answer.fault();
         assert_eq!(
@@ -306,16 +295,15 @@ async fn input_items_come_in_pages() {
 
 #[tokio::test]
 async fn without_a_store_nothing_is_claimed() {
-    let world = World::start(engine().await, Setup::new().args(&["--store", "off"])).await;
+    let world = World::start(engine(), Setup::new().args(&["--store", "off"])).await;
     for store in ["", r#","store":true"#, r#","store":false"#] {
-        let response = object(&world.ask(&prompt("text", store)).await);
+        let response = object(&world.request(&prompt("text", store)).await);
         assert_eq!(response["store"], false);
         not_found(&get(&world, id(&response)).await);
     }
-    let next = world.ask(&prompt("text", r#","previous_response_id":"resp_1""#)).await;
+    let next = world.request(&prompt("text", r#","previous_response_id":"resp_1""#)).await;
     assert_eq!(next.fault().code.as_deref(), Some("previous_response_not_found"));
-    assert_eq!(world.engine.attempt_count(), 3);
-    world.end().await;
+    world.end_after(3).await;
 }
 
 #[tokio::test]
@@ -326,26 +314,26 @@ async fn fault_o15_a_store_that_cannot_be_opened_is_not_pretended() {
     for path in
         [folder.0.join("missing/store.db"), folder.0.clone(), "/proc/store.db".into(), damaged.clone()]
     {
-        let world = World::start(engine().await, Setup::new().args(&["--store", &sqlite(&path)])).await;
+        let world = World::start(engine(), Setup::new().args(&["--store", &sqlite(&path)])).await;
         for stream in ["", r#","stream":true"#] {
-            let answer = world.ask(&prompt("text", stream)).await;
+            let answer = world.request(&prompt("text", stream)).await;
             let all =
                 if stream.is_empty() { vec![json!({"response":object(&answer)})] } else { events(&answer) };
             for event in all.iter().filter(|event| event["response"].is_object()) {
                 assert_eq!(event["response"]["store"], false, "{}", path.display());
             }
         }
-        let unavailable = (503, "server_error".to_owned(), Some("store_unavailable".to_owned()));
+        let unavailable = "503 server_error store_unavailable";
         for request in [
             prompt("text", r#","store":true"#),
             prompt("text", r#","previous_response_id":"resp_1""#),
             Request::get("/v1/responses/resp_1"),
             Request::new("DELETE", "/v1/responses/resp_1"),
         ] {
-            assert_eq!(world.ask(&request).await.failure(), unavailable, "{}", path.display());
+            assert_eq!(world.request(&request).await.failure(), unavailable, "{}", path.display());
         }
         assert_eq!(world.engine.attempt_count(), 2);
-        assert_eq!(object(&world.ask(&prompt("text", r#","store":false"#)).await)["store"], false);
+        assert_eq!(object(&world.request(&prompt("text", r#","store":false"#)).await)["store"], false);
         world.end().await;
     }
     assert_eq!(std::fs::read_to_string(&damaged).unwrap(), "this is no database, and it stays as it is");
@@ -355,13 +343,13 @@ async fn fault_o15_a_store_that_cannot_be_opened_is_not_pretended() {
 async fn fault_o15_a_store_that_is_lost_is_found_out_before_the_engine_works() {
     let folder = Folder::new();
     let path = folder.0.join("lost.db");
-    let world = World::start(engine().await, Setup::new().args(&["--store", &sqlite(&path)])).await;
-    assert_eq!(object(&world.ask(&prompt("text", r#","store":true"#)).await)["store"], true);
+    let world = World::start(engine(), Setup::new().args(&["--store", &sqlite(&path)])).await;
+    assert_eq!(object(&world.request(&prompt("text", r#","store":true"#)).await)["store"], true);
     std::fs::remove_file(&path).unwrap();
-    let unavailable = (503, "server_error".to_owned(), Some("store_unavailable".to_owned()));
-    assert_eq!(world.ask(&prompt("text", r#","store":true"#)).await.failure(), unavailable);
+    let answer = world.request(&prompt("text", r#","store":true"#)).await;
+    assert_eq!(answer.failure(), "503 server_error store_unavailable");
     assert_eq!(world.engine.attempt_count(), 1);
-    assert_eq!(object(&world.ask(&prompt("text", "")).await)["store"], false);
+    assert_eq!(object(&world.request(&prompt("text", "")).await)["store"], false);
     world.end().await;
 }
 
@@ -391,18 +379,16 @@ async fn what_was_stored_outlives_a_kill() {
         let mut samewire = Samewire::start(&setup).await;
         for response in &kept {
             let path = format!("/v1/responses/{}", id(response));
-            assert_eq!(&object(&Request::get(&path).ask(samewire.proxy).await), response);
+            assert_eq!(&object(&Request::get(&path).answer(samewire.proxy).await), response);
         }
         let previous =
             kept.last().map_or(String::new(), |last| format!(r#","previous_response_id":"{}""#, id(last)));
         let request = prompt("text", &format!(r#","stream":true{previous}"#));
-        let mut client = Client::connect(samewire.proxy).await;
-        client.send(&request.bytes()).await;
-        client.head().await;
+        let mut client = request.begin(samewire.proxy).await;
         kept.push(event(&client.event_with("event: response.completed").await)["response"].clone());
         samewire.signal("KILL");
         samewire.exit(PATIENCE).await;
-        let body: Value = serde_json::from_slice(&engine.attempts()[round].body).unwrap();
+        let body = engine.attempts()[round].json();
         assert_eq!(body["messages"].as_array().unwrap().len(), 2 * round + 1);
     }
 }
@@ -410,36 +396,35 @@ async fn what_was_stored_outlives_a_kill() {
 #[tokio::test]
 async fn an_id_that_the_engine_gives_twice_is_stored_once() {
     let engine = Engine::answering(|attempt| {
-        let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+        let body = attempt.json();
         scripted(body["model"].as_str().unwrap(), "chatcmpl-same", body["stream"] == true)
     });
     let folder = Folder::new();
-    let engine = engine.await;
-    let world = World::start(engine, folder.setup()).await;
-    let first = object(&world.ask(&prompt("text", "")).await);
+    let world = World::start(engine.await, folder.setup()).await;
+    let first = object(&world.request(&prompt("text", "")).await);
     assert_eq!(first["store"], true);
-    let second = last(&events(&world.ask(&prompt("reason", r#","stream":true"#)).await)).clone();
-    let third = object(&world.ask(&prompt("limit", "")).await);
+    let second = last(&events(&world.request(&prompt("reason", r#","stream":true"#)).await)).clone();
+    let third = object(&world.request(&prompt("limit", "")).await);
     assert_eq!([&second["id"], &third["id"]], [&first["id"], &first["id"]]);
     assert_eq!([&second["store"], &third["store"]], [false, false]);
     assert_eq!(object(&get(&world, id(&first)).await), first);
     let other = prompt("text", "").without("authorization").header("authorization", "Bearer other");
-    assert_eq!(object(&world.ask(&other).await)["store"], true);
+    assert_eq!(object(&world.request(&other).await)["store"], true);
     world.end().await;
 }
 
-/// Engines whose ids repeat are recognised by their kind: samewire uses ids of its own instead.
+/// Engines whose ids repeat are recognised by their kind: samewire uses its own ids instead.
 #[tokio::test]
 async fn ids_that_come_again_by_design_are_not_taken() {
     for kind in ["ollama", "transformers"] {
         let engine = Engine::answering(|attempt| {
-            let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+            let body = attempt.json();
             scripted(body["model"].as_str().unwrap(), "chatcmpl-417-again", body["stream"] == true)
         });
         let folder = Folder::new();
         let world = World::start_as(engine.await, kind, folder.setup()).await;
-        let first = object(&world.ask(&prompt("text", "")).await);
-        let second = last(&events(&world.ask(&prompt("reason", r#","stream":true"#)).await)).clone();
+        let first = object(&world.request(&prompt("text", "")).await);
+        let second = last(&events(&world.request(&prompt("reason", r#","stream":true"#)).await)).clone();
         assert_eq!([&first["store"], &second["store"]], [true, true], "{kind}");
         assert_ne!(first["id"], second["id"], "{kind}");
         for response in [&first, &second] {
@@ -463,13 +448,10 @@ async fn fault_o15_a_slow_store_delays_nothing_but_the_end() {
         .ev(&chunk("chatcmpl-1", "{}", "\"stop\""))
         .done()
         .end();
-    let world = World::start(Engine::script(script).await, folder.setup()).await;
+    let world = World::start(script, folder.setup()).await;
     let lock = rusqlite::Connection::open(folder.file()).unwrap();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&prompt("m", r#","stream":true"#).bytes()).await;
-    client.head().await;
-    client.event_with(r#""delta":"one""#).await;
+    let mut client = world.begin_until(&prompt("m", r#","stream":true"#), r#""delta":"one""#).await;
     let opened = Instant::now();
     gate.open();
     client.event_with(r#""delta":"two""#).await;
@@ -485,7 +467,7 @@ async fn fault_o15_a_slow_store_delays_nothing_but_the_end() {
     let gone = async || get(&world, "resp_1").await.head.status == 404;
     let start = Instant::now();
     while !gone().await {
-        assert!(start.elapsed() < PATIENCE, "what is said not to be stored must not be");
+        assert!(start.elapsed() < PATIENCE, "a response with store false must not be stored");
     }
     world.end().await;
 }
@@ -507,10 +489,10 @@ const INCLUDE: &str = r#","store":false,"include":["reasoning.encrypted_content"
 
 #[tokio::test]
 async fn reasoning_that_clients_keep_is_opened_for_them_alone() {
-    let world = World::start(engine().await, Setup::new()).await;
-    let streamed = events(&world.ask(&prompt("reason", &format!(r#"{INCLUDE},"stream":true"#))).await);
-    let whole = object(&world.ask(&prompt("reason", INCLUDE)).await);
-    let plain = object(&world.ask(&prompt("reason", "")).await);
+    let world = World::start(engine(), Setup::new()).await;
+    let streamed = events(&world.request(&prompt("reason", &format!(r#"{INCLUDE},"stream":true"#))).await);
+    let whole = object(&world.request(&prompt("reason", INCLUDE)).await);
+    let plain = object(&world.request(&prompt("reason", "")).await);
     assert!(plain["output"][0].get("encrypted_content").is_none());
     let of = |kind: &str| streamed.iter().find(|event| event["type"] == kind).unwrap();
     assert!(of("response.output_item.added")["item"].get("encrypted_content").is_none());
@@ -519,7 +501,7 @@ async fn reasoning_that_clients_keep_is_opened_for_them_alone() {
     assert!(text.starts_with("swr1."), "{text}");
     for text in [&text, &sealed(&whole)] {
         let n = world.engine.attempt_count();
-        object(&world.ask(&second_turn(text)).await);
+        object(&world.request(&second_turn(text)).await);
         assert_eq!(
             messages(&world, n),
             json!([{"role":"user","content":"a"},{"role":"assistant","content":"Four.","reasoning":"Two and two."},{"role":"user","content":"b"}])
@@ -532,7 +514,7 @@ async fn reasoning_that_clients_keep_is_opened_for_them_alone() {
     let of_others = [&changed, &text.replace("swr1.", "swc1."), "gAAA", "swr1.process.AAAA"].map(second_turn);
     for request in std::iter::once(theirs).chain(of_others) {
         let n = world.engine.attempt_count();
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         assert_eq!(answer.head.header("x-samewire-dropped"), Some("input[1].encrypted_content"));
         object(&answer);
         assert_eq!(
@@ -547,12 +529,11 @@ async fn reasoning_that_clients_keep_is_opened_for_them_alone() {
 #[tokio::test]
 async fn sealed_reasoning_that_cannot_be_opened_is_refused_by_option() {
     let setup = Setup::new().config("[seal]\nunreadable_reasoning = \"refuse\"");
-    let world = World::start(engine().await, setup).await;
-    let fault = world.ask(&second_turn("swr1.process.AAAA")).await.fault();
+    let world = World::start(engine(), setup).await;
+    let fault = world.request(&second_turn("swr1.process.AAAA")).await.fault();
     assert_eq!(fault.name(), ("invalid_request_error", Some("invalid_encrypted_content")));
     assert_eq!(fault.param.as_deref(), Some("input[1].encrypted_content"));
-    assert_eq!(world.engine.attempt_count(), 0);
-    world.end().await;
+    world.end_after(0).await;
 }
 
 /// A file of keys, or a store that outlives the process, keeps the key; memory does not.
@@ -569,10 +550,10 @@ async fn sealed_reasoning_lives_as_long_as_its_key() {
         .config(&format!("[store]\nplace = \"sqlite:{}\"", folder.0.join("store.db").display()));
     for (setup, opens) in [(named, true), (stored, true), (process, false)] {
         let first = Samewire::start(&setup).await;
-        let text = sealed(&object(&prompt("reason", INCLUDE).ask(first.proxy).await));
+        let text = sealed(&object(&prompt("reason", INCLUDE).answer(first.proxy).await));
         drop(first);
         let second = Samewire::start(&setup).await;
-        let answer = second_turn(&text).ask(second.proxy).await;
+        let answer = second_turn(&text).answer(second.proxy).await;
         assert_eq!(answer.head.header("x-samewire-dropped").is_none(), opens, "{}", answer.text());
         object(&answer);
         second.finished(1).await;
@@ -583,12 +564,10 @@ async fn sealed_reasoning_lives_as_long_as_its_key() {
 #[tokio::test]
 async fn many_at_once_are_all_stored() {
     let folder = Folder::new();
-    let world = World::start(engine().await, folder.setup()).await;
+    let world = World::start(engine(), folder.setup()).await;
     let mut clients = Vec::new();
     for _ in 0..64 {
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&prompt("text", r#","stream":true"#).bytes()).await;
-        clients.push(client);
+        clients.push(world.send(&prompt("text", r#","stream":true"#)).await);
     }
     for mut client in clients {
         let response = last(&events(&client.answer().await)).clone();
@@ -600,18 +579,17 @@ async fn many_at_once_are_all_stored() {
 
 #[tokio::test]
 async fn fault_o14_a_full_store_loses_the_oldest_and_claims_nothing() {
-    let setup = Setup::new().config("[store]\nmax_bytes = 20000");
-    let world = World::start(engine().await, setup).await;
+    let world = World::start(engine(), Setup::new().config("[store]\nmax_bytes = 20000")).await;
     let mut kept = Vec::new();
     for _ in 0..20 {
-        let response = object(&world.ask(&prompt("text", "")).await);
+        let response = object(&world.request(&prompt("text", "")).await);
         assert_eq!(response["store"], true);
         assert_eq!(object(&get(&world, id(&response)).await), response);
         kept.push(response);
     }
     not_found(&get(&world, id(&kept[0])).await);
     let large = format!(r#""model":"text","stream":true,"input":"{}""#, "x".repeat(30_000));
-    let response = last(&events(&world.ask(&ask(&large)).await)).clone();
+    let response = last(&events(&world.request(&ask(&large)).await)).clone();
     assert_eq!([&response["status"], &response["store"]], [&json!("completed"), &json!(false)]);
     not_found(&get(&world, id(&response)).await);
     world.end().await;
@@ -633,12 +611,12 @@ async fn fault_o14_a_full_disk() {
     let small = |more: &str| ask(&format!(r#""model":"text",{more}"input":"{}""#, "x".repeat(30_000)));
     let mut stored = Vec::new();
     for _ in 0..100 {
-        let response = object(&small("").ask(samewire.proxy).await);
+        let response = object(&small("").answer(samewire.proxy).await);
         assert_eq!([&response["status"], &response["store"]], [&json!("completed"), &json!(true)]);
         stored.push(response);
     }
     let get = async |response: &Value| {
-        Request::get(&format!("/v1/responses/{}", id(response))).ask(samewire.proxy).await
+        Request::get(&format!("/v1/responses/{}", id(response))).answer(samewire.proxy).await
     };
     // The oldest responses were evicted for the newest.
     let mut gone = 0;
@@ -653,18 +631,18 @@ async fn fault_o14_a_full_disk() {
     // A response larger than the disk is not stored and says so; a request that requires storing is refused at
     // once.
     let large = |more: &str| ask(&format!(r#""model":"text",{more}"input":"{}""#, "x".repeat(2_000_000)));
-    let response = object(&large("").ask(samewire.proxy).await);
+    let response = object(&large("").answer(samewire.proxy).await);
     assert_eq!([&response["status"], &response["store"]], [&json!("completed"), &json!(false)]);
     not_found(&get(&response).await);
     let asked = engine.attempt_count();
-    let refused = large(r#""store":true,"#).ask(samewire.proxy).await;
-    assert_eq!(refused.failure().2.as_deref(), Some("store_unavailable"));
-    assert_eq!((refused.head.status, engine.attempt_count()), (503, asked), "the engine was not asked");
+    let refused = large(r#""store":true,"#).answer(samewire.proxy).await;
+    assert_eq!(refused.fault().code.as_deref(), Some("store_unavailable"));
+    assert_eq!((refused.head.status, engine.attempt_count()), (503, asked), "the engine got no request");
     // The latest responses are still there, and others can be stored.
     assert_eq!(object(&get(&stored[99]).await), stored[99]);
-    assert_eq!(object(&small(r#""store":true,"#).ask(samewire.proxy).await)["store"], true);
+    assert_eq!(object(&small(r#""store":true,"#).answer(samewire.proxy).await)["store"], true);
     let chat = Request::chat(r#"{"model":"text","messages":[{"role":"user","content":"x"}],"stream":true}"#);
-    assert_eq!(chat.ask(samewire.proxy).await.head.status, 200, "chat needs no store");
+    assert_eq!(chat.answer(samewire.proxy).await.head.status, 200, "chat needs no store");
 }
 
 /// Running responses are never evicted. If they leave no room, a request whose response must be stored is refused
@@ -672,27 +650,26 @@ async fn fault_o14_a_full_disk() {
 #[tokio::test]
 async fn fault_o14_what_needs_a_full_store_is_refused_before_the_engine_works() {
     let gate = Gate::default();
-    let script = Script::new().wait(&gate).head_sse().role().text("a").finish("stop").done().end();
-    let setup = Setup::new().config("[store]\nmax_bytes = 20000");
-    let world = World::start(Engine::script(script).await, setup).await;
+    let script = Script::new().wait(&gate).head_sse().role().text("a").stop();
+    let world = World::start(script, Setup::new().config("[store]\nmax_bytes = 20000")).await;
     let ask =
         |more: &str, length: usize| ask(&format!(r#""model":"m",{more}"input":"{}""#, "x".repeat(length)));
     let mut running = Vec::new();
     for _ in 0..2 {
-        let response = object(&world.ask(&ask(r#""background":true,"#, 4_000)).await);
+        let response = object(&world.request(&ask(r#""background":true,"#, 4_000)).await);
         running.push(id(&response).to_owned());
     }
-    until("the engine works for both", PATIENCE, || world.engine.attempt_count() == 2).await;
-    let refused = world.ask(&ask(r#""store":true,"#, 15_000)).await;
-    assert_eq!((refused.head.status, refused.failure().2.as_deref()), (503, Some("store_unavailable")));
-    assert_eq!(world.engine.attempt_count(), 2, "the engine was not asked");
+    until("the engine works for both", || world.engine.attempt_count() == 2).await;
+    let refused = world.request(&ask(r#""store":true,"#, 15_000)).await;
+    assert_eq!((refused.head.status, refused.fault().code.as_deref()), (503, Some("store_unavailable")));
+    assert_eq!(world.engine.attempt_count(), 2, "the engine got no request");
     for id in &running {
         assert_eq!(get(&world, id).await.head.status, 200, "what runs is there");
     }
     gate.open();
-    let response = last(&events(&world.ask(&ask(r#""stream":true,"#, 30_000)).await)).clone();
+    let response = last(&events(&world.request(&ask(r#""stream":true,"#, 30_000)).await)).clone();
     assert_eq!([&response["status"], &response["store"]], [&json!("completed"), &json!(false)]);
-    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200, "chat needs no store");
+    assert_eq!(world.stream("").await.head.status, 200, "chat needs no store");
     world.end().await;
 }
 
@@ -707,10 +684,7 @@ async fn fault_o02_what_a_shutdown_cuts_off_is_stored_as_failed() {
     let engine = Engine::script(begun).await;
     let setup = folder.setup().args(&["--engine", "vllm"]).upstream(&engine.url());
     let mut first = Samewire::start(&setup.clone().config("[timeouts]\nsettle = 0\ndrain = 1")).await;
-    let mut client = Client::connect(first.proxy).await;
-    client.send(&prompt("m", r#","stream":true"#).bytes()).await;
-    client.head().await;
-    client.event_with(r#""delta":"Half""#).await;
+    let mut client = prompt("m", r#","stream":true"#).begin_until(first.proxy, r#""delta":"Half""#).await;
     first.signal("TERM");
     let error = event(&client.event_with("event: error").await);
     assert_eq!(error["code"], "draining");
@@ -719,5 +693,5 @@ async fn fault_o02_what_a_shutdown_cuts_off_is_stored_as_failed() {
     assert_eq!(first.exit(PATIENCE).await.code(), Some(0));
     let second = Samewire::start(&setup).await;
     let request = Request::get(&format!("/v1/responses/{}", id(&failed)));
-    assert_eq!(object(&request.ask(second.proxy).await), failed);
+    assert_eq!(object(&request.answer(second.proxy).await), failed);
 }

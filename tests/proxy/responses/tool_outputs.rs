@@ -1,9 +1,7 @@
 //! Tool outputs, sent one by one (wire-format 4.10).
 
 use crate::responses::over_chat::{TOOLS, ask, engine, events, last, object, prompt, scripted};
-use crate::sim::{Answer, Client, Engine, PATIENCE, Request, Script, Setup, World};
-use serde_json::{Value, json};
-use std::sync::Mutex;
+use crate::sim::prelude::*;
 
 fn hand_in(id: &str, body: &str) -> Request {
     Request::post(&format!("/v1/responses/{id}/tool_outputs"), body)
@@ -11,7 +9,7 @@ fn hand_in(id: &str, body: &str) -> Request {
 
 /// Creates a response with the three tool calls of the scene and returns its id.
 async fn called(world: &World, more: &str) -> String {
-    let response = object(&world.ask(&prompt("tools", &format!(",{TOOLS}{more}"))).await);
+    let response = object(&world.request(&prompt("tools", &format!(",{TOOLS}{more}"))).await);
     response["id"].as_str().unwrap().to_owned()
 }
 
@@ -19,28 +17,28 @@ const ALL: &str = r#"{"tool_outputs":[{"tool_call_id":"call_1","output":"rain"},
 
 fn waits(answer: &Answer) -> Vec<String> {
     assert_eq!(answer.head.status, 202, "{}", answer.text());
-    let body: Value = serde_json::from_str(answer.text()).unwrap();
+    let body = answer.json();
     assert_eq!([&body["object"], &body["status"]], ["response.tool_outputs", "waiting"]);
     body["pending"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
 async fn the_last_output_goes_on() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let more = r#","instructions":"Be brief.","temperature":0.5,"max_output_tokens":9,"metadata":{"a":"b"},"user":"u""#;
     let id = called(&world, more).await;
     // In any order, in several forms.
     let one = hand_in(&id, r#"{"tool_call_id":"call_3","output":"7"}"#);
-    let answer = world.ask(&one).await;
+    let answer = world.request(&one).await;
     assert_eq!(waits(&answer), ["call_1", "call_2"]);
     assert!(answer.text().starts_with(&format!(
         r#"{{"object":"response.tool_outputs","response_id":"{id}","status":"waiting","pending":["#
     )));
     let two =
         r#"{"tool_outputs":[{"tool_call_id":"call_1","output":[{"type":"output_text","text":"rain"}]}]}"#;
-    assert_eq!(waits(&world.ask(&hand_in(&id, two)).await), ["call_2"]);
+    assert_eq!(waits(&world.request(&hand_in(&id, two)).await), ["call_2"]);
     let three = hand_in(&id, r#"{"tool_call_id":"call_2","output":"done","stream":true}"#);
-    let told = events(&world.ask(&three).await);
+    let told = events(&world.request(&three).await);
     let response = last(&told);
     assert_eq!(response["previous_response_id"], id);
     assert_ne!(response["id"], id);
@@ -49,7 +47,7 @@ async fn the_last_output_goes_on() {
         [&json!({"a":"b"}), &json!(0.5), &json!("Be brief."), &Value::Null]
     );
     let attempts = world.engine.attempts();
-    let sent: Value = serde_json::from_str(attempts[1].text()).unwrap();
+    let sent = attempts[1].json();
     let roles: Vec<_> = sent["messages"]
         .as_array()
         .unwrap()
@@ -67,7 +65,7 @@ async fn the_last_output_goes_on() {
     // The input of the response can be read.
     let items =
         Request::get(&format!("/v1/responses/{}/input_items?order=asc", response["id"].as_str().unwrap()));
-    let items = object(&world.ask(&items).await);
+    let items = object(&world.request(&items).await);
     let kinds: Vec<_> =
         items["data"].as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["function_call_output", "custom_tool_call_output", "function_call_output"]);
@@ -76,12 +74,12 @@ async fn the_last_output_goes_on() {
 
 #[tokio::test]
 async fn outputs_that_cannot_be_taken() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let id = called(&world, "").await;
-    let plain = object(&world.ask(&prompt("text", "")).await);
+    let plain = object(&world.request(&prompt("text", "")).await);
     let plain = plain["id"].as_str().unwrap();
     let taken = r#"{"tool_call_id":"call_1","output":"rain"}"#;
-    waits(&world.ask(&hand_in(&id, taken)).await);
+    waits(&world.request(&hand_in(&id, taken)).await);
     for (id, body, status, param, code) in [
         ("resp_none", taken, 404, None, None),
         (plain, taken, 400, None, None),
@@ -104,20 +102,18 @@ async fn outputs_that_cannot_be_taken() {
         (&id, r#"{"tool_call_id":"call_2"}"#, 400, Some("output"), Some("missing_required_parameter")),
         (&id, "{", 400, None, Some("invalid_json")),
     ] {
-        let answer = world.ask(&hand_in(id, body)).await;
+        let answer = world.request(&hand_in(id, body)).await;
         assert_eq!(answer.head.status, status, "{body}: {}", answer.text());
-        let error: Value = serde_json::from_str(answer.text()).unwrap();
+        let error = answer.json();
         assert_eq!(error["error"]["param"].as_str(), param, "{body}: {error}");
         assert_eq!(error["error"]["code"].as_str(), code, "{body}: {error}");
     }
     // Nothing of the refused outputs was stored.
-    assert_eq!(
-        waits(&world.ask(&hand_in(&id, r#"{"tool_call_id":"call_3","output":"x"}"#)).await),
-        ["call_2"]
-    );
+    let answer = world.request(&hand_in(&id, r#"{"tool_call_id":"call_3","output":"x"}"#)).await;
+    assert_eq!(waits(&answer), ["call_2"]);
     // Responses of other tenants are not found.
     let other = hand_in(&id, taken).without("authorization").header("authorization", "Bearer other");
-    assert_eq!(world.ask(&other).await.head.status, 404);
+    assert_eq!(world.request(&other).await.head.status, 404);
     world.end().await;
 }
 
@@ -129,11 +125,11 @@ async fn a_failure_gives_the_outputs_back() {
         Script::new().json("503 Service Unavailable", r#"{"error":{"message":"busy","code":503}}"#),
         scripted("text", "chatcmpl-2", false),
     ];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new().allow_errors()).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new().allow_errors()).await;
     let id = called(&world, "").await;
-    assert_eq!(world.ask(&hand_in(&id, ALL)).await.head.status, 503);
-    assert_eq!(object(&world.ask(&hand_in(&id, ALL)).await)["previous_response_id"], id);
-    assert_eq!(world.ask(&hand_in(&id, ALL)).await.head.status, 409);
+    assert_eq!(world.request(&hand_in(&id, ALL)).await.head.status, 503);
+    assert_eq!(object(&world.request(&hand_in(&id, ALL)).await)["previous_response_id"], id);
+    assert_eq!(world.request(&hand_in(&id, ALL)).await.head.status, 409);
     world.end().await;
 }
 
@@ -145,20 +141,19 @@ async fn a_client_that_leaves_gives_the_outputs_back() {
         Script::new().hang(),
         scripted("text", "chatcmpl-2", false),
     ];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new()).await;
+    let world = World::start(Engine::in_turn(scripts), Setup::new()).await;
     let id = called(&world, "").await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&hand_in(&id, ALL).bytes()).await;
+    let client = world.send(&hand_in(&id, ALL)).await;
     world.engine.wait_attempts(2).await;
     drop(client);
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let answer = loop {
-        let answer = world.ask(&hand_in(&id, ALL)).await;
+        let answer = world.request(&hand_in(&id, ALL)).await;
         if answer.head.status != 409 {
             break answer;
         }
         assert!(start.elapsed() < PATIENCE);
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     };
     assert_eq!(object(&answer)["previous_response_id"], id);
     world.end().await;
@@ -169,8 +164,7 @@ async fn a_client_that_leaves_gives_the_outputs_back() {
 async fn concurrent_outputs_each_count_once() {
     let path = std::env::temp_dir().join(format!("samewire-outputs-{}.db", std::process::id()));
     let world =
-        World::start(engine().await, Setup::new().args(&["--store", &format!("sqlite:{}", path.display())]))
-            .await;
+        World::start(engine(), Setup::new().args(&["--store", &format!("sqlite:{}", path.display())])).await;
     for _ in 0..10 {
         let id = called(&world, "").await;
         let before = world.engine.attempt_count();
@@ -179,8 +173,7 @@ async fn concurrent_outputs_each_count_once() {
             let body = format!(r#"{{"tool_call_id":"call_{}","output":"{n}"}}"#, n % 3 + 1);
             let (world, statuses, id) = (&world, &statuses, &id);
             async move {
-                let mut client = Client::connect(world.proxy()).await;
-                client.send(&hand_in(id, &body).bytes()).await;
+                let mut client = world.send(&hand_in(id, &body)).await;
                 let status = client.answer().await.head.status;
                 statuses.lock().unwrap().push(status);
             }
@@ -200,12 +193,12 @@ async fn concurrent_outputs_each_count_once() {
 /// A client may request a stream by its `accept` header alone.
 #[tokio::test]
 async fn the_accept_header_asks_for_a_stream() {
-    let world = World::start(engine().await, Setup::new()).await;
+    let world = World::start(engine(), Setup::new()).await;
     let id = called(&world, "").await;
-    let told = events(&world.ask(&hand_in(&id, ALL).header("accept", "text/event-stream")).await);
+    let told = events(&world.request(&hand_in(&id, ALL).header("accept", "text/event-stream")).await);
     assert_eq!(last(&told)["status"], "completed");
-    world.ask(&Request::new("DELETE", &format!("/v1/responses/{id}"))).await;
-    assert_eq!(world.ask(&hand_in(&id, ALL)).await.head.status, 404);
-    assert_eq!(object(&world.ask(&ask(r#""model":"text","input":"x""#)).await)["status"], "completed");
+    world.request(&Request::new("DELETE", &format!("/v1/responses/{id}"))).await;
+    assert_eq!(world.request(&hand_in(&id, ALL)).await.head.status, 404);
+    assert_eq!(object(&world.request(&ask(r#""model":"text","input":"x""#)).await)["status"], "completed");
     world.end().await;
 }

@@ -1,9 +1,7 @@
 //! Conversations longer than the engine accepts (wire-format 4.2, `truncation`).
 
 use crate::responses::over_chat::{ask, chunk, events, last, object};
-use crate::sim::{Attempt, Engine, PATIENCE, Script, Setup, World, until};
-use serde_json::{Value, json};
-use std::time::Duration;
+use crate::sim::prelude::*;
 
 const TOO_LONG: &str = "This model's maximum context length is 2048 tokens. However, you requested 20 output tokens and your prompt contains at least 2029 input tokens, for a total of at least 2049 tokens. Please reduce the length of the input prompt or the number of requested output tokens. (parameter=input_tokens, value=2029)";
 
@@ -11,7 +9,7 @@ const TOO_LONG: &str = "This model's maximum context length is 2048 tokens. Howe
 /// model `late` in the first event.
 async fn engine(most: usize) -> Engine {
     Engine::answering(move |attempt: &Attempt| {
-        let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+        let body = attempt.json();
         let messages = body["messages"].as_array().unwrap();
         let count = messages.iter().filter(|message| message["role"] != "system").count();
         let error = json!({"error": {"message": TOO_LONG, "type": "BadRequestError", "param": "input_tokens", "code": 400}});
@@ -25,10 +23,7 @@ async fn engine(most: usize) -> Engine {
                 let script = Script::new().head_sse().ev(&chunk("c-1", texts[0], "null"));
                 script.ev(&chunk("c-1", texts[1], "null")).ev(&chunk("c-1", "{}", "\"stop\"")).done().end()
             }
-            (false, false) => Script::new().json(
-                "200 OK",
-                r#"{"id":"c-2","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"fits"},"finish_reason":"stop"}]}"#,
-            ),
+            (false, false) => Script::ok(r#"{"id":"c-2","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"fits"},"finish_reason":"stop"}]}"#),
         }
     })
     .await
@@ -50,13 +45,13 @@ fn conversation(turns: usize) -> String {
 
 #[tokio::test]
 async fn the_oldest_messages_are_left_out_until_it_fits() {
-    let world = World::start(engine(9).await, Setup::new()).await;
+    let world = World::start(engine(9), Setup::new()).await;
     let rounds = [("", "m"), (r#","stream":true"#, "m"), (r#","stream":true"#, "late")];
     for (round, (more, model)) in rounds.into_iter().enumerate() {
         let before = world.engine.attempt_count();
         let input = conversation(10);
         let request = ask(&format!(r#""model":"{model}","input":[{input}],"truncation":"auto"{more}"#));
-        let answer = world.ask(&request).await;
+        let answer = world.request(&request).await;
         let response = match more {
             "" => object(&answer),
             _ => last(&events(&answer)).clone(),
@@ -65,7 +60,7 @@ async fn the_oldest_messages_are_left_out_until_it_fits() {
         assert_eq!(response["output"][0]["content"][0]["text"], "fits");
         let attempts = world.engine.attempts().split_off(before);
         assert!((2..12).contains(&attempts.len()), "{} attempts", attempts.len());
-        let sent: Value = serde_json::from_str(attempts.last().unwrap().text()).unwrap();
+        let sent = attempts.last().unwrap().json();
         let messages = sent["messages"].as_array().unwrap();
         assert_eq!(messages[0]["content"], "always");
         assert_eq!(messages.last().unwrap()["content"], "last");
@@ -74,7 +69,7 @@ async fn the_oldest_messages_are_left_out_until_it_fits() {
         let outputs = messages.iter().filter(|message| message["role"] == "tool").count();
         assert_eq!(calls, outputs);
         assert!(messages.len() >= 4, "{messages:?}");
-        until("its line", PATIENCE, || world.samewire.request_lines().len() > round).await;
+        until("its line", || world.samewire.request_lines().len() > round).await;
         let line = world.samewire.request_lines().pop().unwrap();
         assert!(line.contains(&format!(r#""attempts":{}"#, attempts.len())), "{line}");
     }
@@ -83,35 +78,29 @@ async fn the_oldest_messages_are_left_out_until_it_fits() {
 
 #[tokio::test]
 async fn otherwise_it_is_the_clients_to_shorten() {
-    let world = World::start(engine(3).await, Setup::new()).await;
+    let world = World::start(engine(3), Setup::new()).await;
     for (truncation, model) in [("", "m"), (r#","truncation":"disabled""#, "late")] {
         for stream in ["", r#","stream":true"#] {
             let input = conversation(2);
             let request = format!(r#""model":"{model}","input":[{input}]{truncation}{stream}"#);
-            let answer = world.ask(&ask(&request)).await;
-            let failure = answer.failure();
-            let expected =
-                (400, "invalid_request_error".to_owned(), Some("context_length_exceeded".to_owned()));
-            assert_eq!(failure, expected);
+            let answer = world.request(&ask(&request)).await;
+            assert_eq!(answer.failure(), "400 invalid_request_error context_length_exceeded");
         }
     }
-    assert_eq!(world.engine.attempt_count(), 4);
-    world.end().await;
+    world.end_after(4).await;
 }
 
 #[tokio::test]
 async fn what_can_never_fit_is_told() {
-    let world = World::start(engine(0).await, Setup::new()).await;
     let request = ask(&format!(r#""model":"m","input":[{}],"truncation":"auto""#, conversation(3)));
-    let answer = world.ask(&request).await;
-    assert_eq!(answer.failure().2.as_deref(), Some("context_length_exceeded"));
-    assert_eq!(serde_json::from_str::<Value>(answer.text()).unwrap()["error"]["message"], TOO_LONG);
-    world.end().await;
+    let answer = World::answer(engine(0), Setup::new(), &request).await;
+    assert_eq!(answer.fault().code.as_deref(), Some("context_length_exceeded"));
+    assert_eq!(answer.json()["error"]["message"], TOO_LONG);
 }
 
 #[tokio::test]
 async fn in_the_background_and_with_a_history() {
-    let world = World::start(engine(6).await, Setup::new()).await;
+    let world = World::start(engine(6), Setup::new()).await;
     let mut previous = String::new();
     for turn in 0..6 {
         let after =
@@ -119,12 +108,12 @@ async fn in_the_background_and_with_a_history() {
         let request = ask(&format!(
             r#""model":"m","input":"turn {turn}","truncation":"auto","background":true,"stream":true{after}"#
         ));
-        let told = events(&world.ask(&request).await);
+        let told = events(&world.request(&request).await);
         assert_eq!(last(&told)["status"], "completed", "turn {turn}: {}", last(&told));
         previous = last(&told)["id"].as_str().unwrap().to_owned();
     }
     let attempts = world.engine.attempts();
-    let sent: Value = serde_json::from_str(attempts.last().unwrap().text()).unwrap();
+    let sent = attempts.last().unwrap().json();
     let messages = sent["messages"].as_array().unwrap();
     assert!(messages.len() <= 6 && messages.last().unwrap()["content"] == "turn 5", "{messages:?}");
     tokio::time::timeout(Duration::from_secs(30), world.end()).await.unwrap();

@@ -1,12 +1,9 @@
 //! TLS towards clients: invalid handshakes, their timeouts, and certificates that change.
 
 use crate::canonical::grammar;
+use crate::sim::IntoEngine;
+use crate::sim::prelude::*;
 use crate::sim::tls::{Authority, CertifiedPair, Folder, Tunnel, connect, file_key_line};
-use crate::sim::{
-    Client, CloseKind, Ended, Engine, Gate, PATIENCE, Request, SOON, Script, Setup, Step, World, until,
-    within,
-};
-use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::ClientConnection;
@@ -20,7 +17,7 @@ struct TlsWorld {
 
 impl TlsWorld {
     /// Starts samewire with TLS. `more` holds further keys of `[tls]`, and whatever may follow them.
-    async fn start(engine: Engine, more: &str) -> Self {
+    async fn start(engine: impl IntoEngine, more: &str) -> Self {
         let (authority, folder) = (Authority::new("tests"), Folder::new());
         let pair = authority.sign("localhost", 300);
         let config = files(&folder, &pair) + more;
@@ -82,18 +79,17 @@ async fn read_to_close(mut stream: TcpStream, limit: Duration) -> Option<Vec<u8>
 
 #[tokio::test]
 async fn a_client_is_served_over_tls() {
-    let secure = TlsWorld::start(engine().await, "").await;
+    let secure = TlsWorld::start(engine(), "").await;
     let tunnel = secure.tunnel().await;
     let mut client = Client::connect(tunnel.address).await;
     for request in [Request::stream(""), Request::plain(""), Request::get("/v1/models"), Request::stream("")]
     {
         client.send(&request.bytes()).await;
-        let answer = client.answer().await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        client.answer().await.with_status(200);
     }
-    assert_eq!(tunnel.handshakes.load(std::sync::atomic::Ordering::SeqCst), 1, "one connection for all");
+    assert_eq!(tunnel.handshakes.load(Ordering::SeqCst), 1, "one connection for all");
     // An answer delimited by the close of the connection ends in an orderly way.
-    let answer = Request::stream("").version("HTTP/1.0").ask(tunnel.address).await;
+    let answer = Request::stream("").version("HTTP/1.0").answer(tunnel.address).await;
     assert_eq!((answer.head.status, answer.ended), (200, Ended::Close));
     assert!(answer.text().ends_with("data: [DONE]\n\n"));
     secure.becomes("samewire_tls_handshake_failures_total", 0.0).await;
@@ -102,7 +98,7 @@ async fn a_client_is_served_over_tls() {
 
 #[tokio::test]
 async fn fault_c23_whoever_speaks_no_tls_is_sent_away() {
-    let secure = TlsWorld::start(engine().await, "handshake = 1\n").await;
+    let secure = TlsWorld::start(engine(), "handshake = 1\n").await;
     let rows: [(&str, &[u8]); 7] = [
         ("words", b"HELO mail.example\r\n"),
         ("a line without end", &[b'A'; 20_000]),
@@ -122,15 +118,14 @@ async fn fault_c23_whoever_speaks_no_tls_is_sent_away() {
     }
     secure.becomes("samewire_tls_handshake_failures_total", 7.0).await;
     assert_eq!(secure.world.engine.attempt_count(), 0);
-    let answer = Request::plain("").ask(secure.tunnel().await.address).await;
-    assert_eq!(answer.head.status, 200);
+    Request::plain("").answer(secure.tunnel().await.address).await.with_status(200);
     secure.world.end().await;
 }
 
 /// Plain HTTP gets an answer in plain HTTP, whether it arrives whole or in pieces, and occupies no handshake slot.
 #[tokio::test]
 async fn fault_c23_plain_http_is_told_to_speak_https() {
-    let secure = TlsWorld::start(engine().await, "handshake = 5\nmax_handshakes = 1\n").await;
+    let secure = TlsWorld::start(engine(), "handshake = 5\nmax_handshakes = 1\n").await;
     let post = b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}";
     let rows: [(&str, &[&[u8]], bool); 5] = [
         ("whole", &[post], true),
@@ -211,7 +206,7 @@ async fn silent_clients(secure: &TlsWorld) -> Vec<TcpStream> {
 /// Clients that say nothing more hold no place for handshakes.
 #[tokio::test]
 async fn fault_c23_silent_clients_make_nobody_wait() {
-    let secure = TlsWorld::start(engine().await, "handshake = 600\nmax_handshakes = 1\n").await;
+    let secure = TlsWorld::start(engine(), "handshake = 600\nmax_handshakes = 1\n").await;
     let silent = silent_clients(&secure).await;
     for _ in 0..3 {
         let client = secure.authority.client(None);
@@ -223,13 +218,12 @@ async fn fault_c23_silent_clients_make_nobody_wait() {
 
 #[tokio::test]
 async fn fault_c23_a_handshake_that_stalls_ends_in_time() {
-    let secure = TlsWorld::start(engine().await, "handshake = 1\n").await;
+    let secure = TlsWorld::start(engine(), "handshake = 1\n").await;
     let begun = Instant::now();
     for stream in silent_clients(&secure).await {
         assert!(read_to_close(stream, PATIENCE).await.is_some());
     }
-    let took = begun.elapsed();
-    assert!(took > Duration::from_millis(800) && took < PATIENCE, "{took:?}");
+    assert_took(begun, 800);
     secure.becomes("samewire_tls_handshake_failures_total", 4.0).await;
     secure.world.end().await;
 }
@@ -238,12 +232,11 @@ async fn fault_c23_a_handshake_that_stalls_ends_in_time() {
 #[tokio::test]
 async fn fault_c41_silent_handshakes_make_room() {
     let more = "handshake = 60\n[limits]\nconnections = 4\n";
-    let secure = TlsWorld::start(engine().await, more).await;
+    let secure = TlsWorld::start(engine(), more).await;
     let silent = silent_clients(&secure).await;
     for _ in 0..2 {
         let tunnel = secure.tunnel().await;
-        let answer = Request::plain("").ask(tunnel.address).await;
-        assert_eq!(answer.head.status, 200);
+        Request::plain("").answer(tunnel.address).await.with_status(200);
     }
     secure.becomes("samewire_connections_refused_total", 0.0).await;
     drop(silent);
@@ -254,7 +247,7 @@ async fn fault_c41_silent_handshakes_make_room() {
 async fn fault_c23_only_clients_with_a_certificate_of_the_right_authority() {
     let (ours, theirs, folder) = (Authority::new("clients"), Authority::new("others"), Folder::new());
     let path = folder.write("clients.crt", &ours.pem());
-    let secure = TlsWorld::start(engine().await, &file_key_line("client_ca_file", &path)).await;
+    let secure = TlsWorld::start(engine(), &file_key_line("client_ca_file", &path)).await;
     let (good, wrong, late) = (ours.sign("me", 5), theirs.sign("me", 5), ours.sign("me", -5));
     for (name, own, served) in [
         ("none", None, false),
@@ -280,8 +273,7 @@ async fn fault_c23_only_clients_with_a_certificate_of_the_right_authority() {
 #[tokio::test]
 async fn fault_c23_a_client_that_ends_tls_early_has_left() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
-    let secure = TlsWorld::start(Engine::script(script).await, "").await;
+    let secure = TlsWorld::start(Script::stream().text("a").wait(&gate).stop(), "").await;
     let config = secure.authority.client(None);
     let request = Request::stream("").bytes();
     // No byte of a request, or half of one.
@@ -297,7 +289,7 @@ async fn fault_c23_a_client_that_ends_tls_early_has_left() {
     // In the middle of an answer: TLS ends while the TCP connection stays open.
     let mut stream = connect(secure.world.proxy(), &config).await.unwrap();
     stream.write_all(&request).await.unwrap();
-    until("the engine answers", PATIENCE, || secure.world.engine.attempt_count() == 1).await;
+    until("the engine answers", || secure.world.engine.attempt_count() == 1).await;
     stream.read_exact(&mut [0; 20]).await.unwrap();
     let (tcp, session) = stream.get_mut();
     session.send_close_notify();
@@ -305,29 +297,26 @@ async fn fault_c23_a_client_that_ends_tls_early_has_left() {
     session.write_tls(&mut last).unwrap();
     let left = Instant::now();
     tcp.write_all(&last).await.unwrap();
-    until("the engine is let go", PATIENCE, || secure.world.engine.closed(0).is_some()).await;
+    until("the answer is cancelled", || secure.world.engine.closed(0).is_some()).await;
     let (closed, _) = secure.world.engine.closed(0).unwrap();
     assert!(closed.saturating_duration_since(left) < SOON);
     gate.open();
     secure.world.end().await;
 }
 
-/// Clients that leave an encrypted connection are noticed as soon as others, even behind unread bytes.
+/// Clients that leave an encrypted connection are noticed as soon as others, even after unread bytes.
 #[tokio::test]
 async fn fault_c26_disconnects_are_seen_through_tls() {
-    let script = Script::new().head_sse().role().text("a").hang();
-    let secure = TlsWorld::start(Engine::script(script).await, "").await;
+    let secure = TlsWorld::start(Script::stream().text("a").hang(), "").await;
     let tunnel = secure.tunnel().await;
     let mut n = 0;
     for surplus in [0, 1, 9_000, 100_000] {
         for manner in [CloseKind::Fin, CloseKind::Rst] {
-            let mut client = Client::connect(tunnel.address).await;
-            client.send(&Request::stream("").bytes()).await;
+            let mut client = Request::stream("").send(tunnel.address).await;
             client.send(&b"X".repeat(surplus)).await;
-            client.head().await;
-            client.event_with("\"a\"").await;
+            client.event_with_head("\"a\"").await;
             let left = client.leave(manner);
-            until("the engine sees the close", PATIENCE, || secure.world.engine.closed(n).is_some()).await;
+            until("the engine sees the close", || secure.world.engine.closed(n).is_some()).await;
             let (closed, _) = secure.world.engine.closed(n).unwrap();
             let took = closed.saturating_duration_since(left);
             assert!(took < SOON, "{surplus} {manner:?}: {took:?}");
@@ -339,12 +328,11 @@ async fn fault_c26_disconnects_are_seen_through_tls() {
 
 #[tokio::test]
 async fn fault_c09_a_reader_that_stops_is_given_up_behind_tls_too() {
-    let script = Script::new().head_sse().role().then(Step::Flood { events: 20_000, size: 2048 }).hang();
-    let secure =
-        TlsWorld::start(Engine::script(script).await, "[timeouts]\nclient_write_stall = 0.5\n").await;
+    let script = Script::stream().then(Step::Flood { events: 20_000, size: 2048 }).hang();
+    let secure = TlsWorld::start(script, "[timeouts]\nclient_write_stall = 0.5\n").await;
     let mut stream = connect(secure.world.proxy(), &secure.authority.client(None)).await.unwrap();
     stream.write_all(&Request::stream("").bytes()).await.unwrap();
-    until("the engine is let go", PATIENCE, || secure.world.engine.closed(0).is_some()).await;
+    until("the answer is cancelled", || secure.world.engine.closed(0).is_some()).await;
     let mut rest = Vec::new();
     assert!(
         within("the end", stream.read_to_end(&mut rest)).await.is_err(),
@@ -356,12 +344,11 @@ async fn fault_c09_a_reader_that_stops_is_given_up_behind_tls_too() {
 /// The rest of the answer fits into TLS's own buffer, but not into the socket.
 #[tokio::test]
 async fn fault_c09_slow_readers_get_everything() {
-    let script = Script::new().head_sse().role().then(Step::Flood { events: 2_000, size: 2048 });
-    let script = script.finish("stop").done().end();
-    let secure = TlsWorld::start(Engine::script(script).await, "").await;
+    let script = Script::stream().then(Step::Flood { events: 2_000, size: 2048 });
+    let script = script.stop();
+    let secure = TlsWorld::start(script, "").await;
     let tunnel = secure.tunnel().await;
-    let mut client = Client::connect_narrow(tunnel.address).await;
-    client.send(&Request::stream("").bytes()).await;
+    let mut client = Request::stream("").send_narrow(tunnel.address).await;
     client.head().await;
     crate::clients::leaving::settled(|| secure.world.engine.written(0)).await;
     let rest = String::from_utf8(client.rest().await).expect("UTF-8");
@@ -373,23 +360,14 @@ async fn fault_c09_slow_readers_get_everything() {
 #[tokio::test]
 async fn fault_o24_new_connections_see_the_new_certificate() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
-    let secure = TlsWorld::start(Engine::script(script).await, "").await;
+    let secure = TlsWorld::start(Script::stream().text("a").wait(&gate).stop(), "").await;
     let before = secure.served_certificate().await;
     let ends = secure.metric("samewire_tls_certificate_expiry_seconds").await;
     let tunnel = secure.tunnel().await;
-    let mut client = Client::connect(tunnel.address).await;
-    client.send(&Request::stream("").bytes()).await;
-    client.head().await;
-    client.event_with("\"a\"").await;
+    let mut client = Request::stream("").begin_until(tunnel.address, "\"a\"").await;
     let next = secure.authority.sign("localhost", 400);
     files(&secure.folder, &next);
-    let changed = async {
-        while secure.served_certificate().await == before {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    within("the new certificate", changed).await;
+    eventually("the new certificate", async || secure.served_certificate().await != before).await;
     assert_eq!(secure.served_certificate().await, next.der().to_vec());
     within("its end is told", async {
         let later = async || secure.metric("samewire_tls_certificate_expiry_seconds").await - ends;
@@ -411,7 +389,7 @@ type Pair = fn(&Authority, &CertifiedPair) -> (String, Option<String>);
 
 /// Replaces the files by a pair that is no good, and then by one that is.
 async fn a_bad_pair_and_a_good_one(name: &str, pair: Pair, logged: &str, wrong: &str) {
-    let secure = TlsWorld::start(engine().await, "").await;
+    let secure = TlsWorld::start(engine(), "").await;
     let before = secure.served_certificate().await;
     let good = secure.authority.sign("localhost", 200);
     let (certificate, key) = pair(&secure.authority, &good);
@@ -421,7 +399,7 @@ async fn a_bad_pair_and_a_good_one(name: &str, pair: Pair, logged: &str, wrong: 
         }
         None => std::fs::remove_file(secure.folder.path("tls.key")).unwrap(),
     }
-    until(name, PATIENCE, || secure.logged("ERROR", logged) == 1).await;
+    until(name, || secure.logged("ERROR", logged) == 1).await;
     let lines = secure.world.samewire.logs();
     let line = lines.iter().find(|line| line.contains(logged)).unwrap();
     assert!(line.contains(wrong), "{name}: {line}");
@@ -431,8 +409,7 @@ async fn a_bad_pair_and_a_good_one(name: &str, pair: Pair, logged: &str, wrong: 
     files(&secure.folder, &good);
     secure.becomes("samewire_tls_reload_success", 1.0).await;
     assert_eq!(secure.served_certificate().await, good.der().to_vec(), "{name}");
-    let answer = Request::plain("").ask(secure.tunnel().await.address).await;
-    assert_eq!(answer.head.status, 200, "{name}");
+    assert_eq!(Request::plain("").answer(secure.tunnel().await.address).await.head.status, 200, "{name}");
     secure.world.end().await;
 }
 
@@ -499,17 +476,13 @@ async fn fault_o24_links_that_lead_elsewhere_are_seen() {
     let (certificate, key) = (folder.path("tls.crt"), folder.path("tls.key"));
     let config =
         format!("[tls]\n{}{}", file_key_line("cert_file", &certificate), file_key_line("key_file", &key));
-    let world = World::start(engine().await, Setup::new().config(&config)).await;
+    let world = World::start(engine(), Setup::new().config(&config)).await;
     let secure = TlsWorld { authority, folder, world };
     assert_eq!(secure.served_certificate().await, pairs[0].der().to_vec());
     symlink("two", secure.folder.path("data.next")).unwrap();
     std::fs::rename(secure.folder.path("data.next"), secure.folder.path("data")).unwrap();
-    let changed = async {
-        while secure.served_certificate().await != pairs[1].der().to_vec() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    within("the new certificate", changed).await;
+    eventually("the new certificate", async || secure.served_certificate().await == pairs[1].der().to_vec())
+        .await;
     secure.world.end().await;
 }
 
@@ -517,18 +490,18 @@ async fn fault_o24_links_that_lead_elsewhere_are_seen() {
 async fn fault_o24_a_certificate_that_ends_soon_is_told_of() {
     let soon = "expires soon";
     let far = async {
-        let secure = TlsWorld::start(engine().await, "").await;
+        let secure = TlsWorld::start(engine(), "").await;
         files(&secure.folder, &secure.authority.sign("localhost", 15));
-        until("it is read", PATIENCE, || secure.logged("INFO", "new certificate") == 1).await;
+        until("it is read", || secure.logged("INFO", "new certificate") == 1).await;
         assert_eq!(secure.logged("WARN", soon), 0, "15 days are not soon");
         secure.world.end().await;
     };
     let near = async {
-        let secure = TlsWorld::start(engine().await, "").await;
+        let secure = TlsWorld::start(engine(), "").await;
         assert_eq!(secure.logged("WARN", soon), 0, "300 days are not soon");
         for (warnings, days) in [(1, 13), (2, 1)] {
             files(&secure.folder, &secure.authority.sign("localhost", days));
-            until("the warning", PATIENCE, || secure.logged("WARN", soon) == warnings).await;
+            until("the warning", || secure.logged("WARN", soon) == warnings).await;
         }
         secure.world.end().await;
     };
@@ -577,11 +550,11 @@ fn fault_o09_keys_that_everybody_may_read_are_refused() {
 
 #[tokio::test]
 async fn fault_o24_a_key_that_everybody_may_read_changes_nothing() {
-    let secure = TlsWorld::start(engine().await, "").await;
+    let secure = TlsWorld::start(engine(), "").await;
     let before = secure.served_certificate().await;
     files(&secure.folder, &secure.authority.sign("localhost", 200));
     allow(&secure.folder.path("tls.key"), 0o644);
-    until("the line", PATIENCE, || secure.logged("ERROR", "everybody on this machine can read") == 1).await;
+    until("the line", || secure.logged("ERROR", "everybody on this machine can read") == 1).await;
     assert_eq!(secure.served_certificate().await, before);
     secure.becomes("samewire_tls_reload_success", 0.0).await;
     allow(&secure.folder.path("tls.key"), 0o600);

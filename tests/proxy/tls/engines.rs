@@ -1,14 +1,9 @@
 //! TLS to engines: which certificates are trusted, which are not, and connections that are reused.
 
 use crate::canonical::grammar;
+use crate::sim::prelude::*;
 use crate::sim::tls::{Authority, CertifiedPair, Folder, Tunnel, file_key_line};
-use crate::sim::{
-    Client, CloseKind, Engine, NAME, NameFiles, PATIENCE, Request, SOON, Script, Setup, World, until,
-};
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use crate::sim::{NAME, NameFiles};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -42,19 +37,15 @@ async fn behind(engine: &Engine, pair: &CertifiedPair) -> Tunnel {
     Tunnel::out_of_tls(engine.address, pair.server(None)).await
 }
 
-fn unreachable() -> (u16, String, Option<String>) {
-    (502, "server_error".into(), Some("upstream_unreachable".into()))
-}
-
 /// Sends one request and checks the client's answer, and that the engine got the request exactly if it was
 /// answered. Returns the log lines.
-async fn ask_once(name: &str, engine: Engine, url: &str, lines: &str, served: bool) -> Vec<String> {
+async fn send_once(name: &str, engine: Engine, url: &str, lines: &str, served: bool) -> Vec<String> {
     let world = World::start(engine, Setup::new().upstream_at(url, lines).allow_errors()).await;
-    let answer = world.ask(&Request::plain("")).await;
+    let answer = world.request(&Request::plain("")).await;
     if served {
         assert_eq!(answer.head.status, 200, "{name}: {}", answer.text());
     } else {
-        assert_eq!(answer.failure(), unreachable(), "{name}");
+        assert_eq!(answer.failure(), "502 server_error upstream_unreachable", "{name}");
         let text = answer.text().to_lowercase();
         for word in ["certificate", "tls", "localhost", "alert"] {
             assert!(!text.contains(word), "{name}: {text}");
@@ -92,7 +83,7 @@ async fn fault_u05_no_request_goes_to_a_stranger() {
         let engine = engine().await;
         let tunnel = behind(&engine, &pair).await;
         let lines = format!("{}{more}", trusted.line);
-        let logs = ask_once(name, engine, &tunnel.url(), &lines, refused.is_none()).await;
+        let logs = send_once(name, engine, &tunnel.url(), &lines, refused.is_none()).await;
         if let Some(why) = refused {
             let lines: Vec<_> = logs.iter().filter(|line| line.contains(r#""end":"#)).collect();
             assert!(lines.iter().any(|line| line.contains(why)), "{name}: {lines:#?}");
@@ -116,7 +107,7 @@ async fn fault_u05_an_engine_that_is_its_own_authority() {
         let line = file_key_line("ca_file", &folder.write("ca.crt", &trusted));
         let engine = engine().await;
         let tunnel = behind(&engine, &own.own()).await;
-        let logs = ask_once(name, engine, &tunnel.url(), &line, refused.is_none()).await;
+        let logs = send_once(name, engine, &tunnel.url(), &line, refused.is_none()).await;
         assert!(refused.is_none_or(|why| logged(&logs, why)), "{name}: {logs:#?}");
     }
 }
@@ -151,7 +142,7 @@ async fn fault_u05_whoever_speaks_no_tls_is_no_engine() {
     ];
     for (name, words) in rows {
         let (port, task) = fixed_reply_server(words).await;
-        ask_once(name, engine().await, &format!("https://localhost:{port}"), &trusted.line, false).await;
+        send_once(name, engine().await, &format!("https://localhost:{port}"), &trusted.line, false).await;
         task.abort();
     }
     // An engine that speaks only plain HTTP: samewire does not fall back to it.
@@ -159,7 +150,7 @@ async fn fault_u05_whoever_speaks_no_tls_is_no_engine() {
     let url = engine.url().replace("http://127.0.0.1", "https://localhost");
     let setup = Setup::new().config("[timeouts]\nhandshake = 0.3").upstream_at(&url, &trusted.line);
     let world = World::start(engine, setup.allow_errors()).await;
-    assert_eq!(world.ask(&Request::plain("")).await.head.status, 504, "it waits for the end of a head");
+    assert_eq!(world.request(&Request::plain("")).await.head.status, 504, "it waits for the end of a head");
     assert_eq!((world.engine.attempt_count(), world.engine.probes().len()), (0, 0));
     world.end().await;
 }
@@ -185,10 +176,9 @@ async fn fault_u05_another_address_of_the_name_answers() {
     let setup = Setup::new().upstream_at(&format!("https://{NAME}:{port}"), &lines);
     let world = World::start(engine, setup.name_files(names.folder())).await;
     for _ in 0..count {
-        let answer = world.ask(&Request::plain("")).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        world.request(&Request::plain("")).await.with_status(200);
     }
-    assert!((1..count).contains(&asked.load(Ordering::Relaxed)), "an address that fails is asked last");
+    assert!((1..count).contains(&asked.load(Ordering::Relaxed)), "an address that fails comes last");
     refusing.abort();
     world.end().await;
 }
@@ -197,13 +187,12 @@ async fn fault_u05_another_address_of_the_name_answers() {
 async fn fault_u05_another_engine_answers() {
     let (trusted, other) = (Trusted::new(), engine().await);
     let stranger = behind(&other, &CertifiedPair::self_signed("localhost")).await;
-    // Both are asked while nothing is known about them.
+    // Both get requests while nothing is known about them.
     let config = format!("[[upstream]]\nurl = \"{}\"\nweight = 1000\n{}", stranger.url(), trusted.line);
     let setup = Setup::new().config(&config).upstream_keys("weight = 1").allow_errors();
-    let world = World::start(engine().await, setup).await;
+    let world = World::start(engine(), setup).await;
     for _ in 0..5 {
-        let answer = world.ask(&Request::stream("")).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        world.stream("").await.with_status(200);
     }
     assert_eq!((world.engine.attempt_count(), other.attempt_count()), (5, 0));
     world.end().await;
@@ -215,12 +204,12 @@ async fn any_certificate_will_do_only_where_that_is_called_a_danger() {
     for pair in [CertifiedPair::self_signed("other.example"), Authority::new("a").sign("localhost", -1)] {
         let engine = engine().await;
         let tunnel = behind(&engine, &pair).await;
-        let logs = ask_once("danger", engine, &tunnel.url(), danger, true).await;
+        let logs = send_once("danger", engine, &tunnel.url(), danger, true).await;
         assert!(logged(&logs, r#""level":"WARN""#) && logged(&logs, "danger_accept_invalid_certs"));
     }
     // Without verification, the connection must still be TLS.
     let (port, task) = fixed_reply_server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
-    ask_once("HTTP", engine().await, &format!("https://localhost:{port}"), danger, false).await;
+    send_once("HTTP", engine().await, &format!("https://localhost:{port}"), danger, false).await;
     task.abort();
 }
 
@@ -237,13 +226,11 @@ async fn fault_u04_a_handshake_that_stalls() {
     let trusted = Trusted::new();
     let setup =
         Setup::new().config("[timeouts]\nhandshake = 0.4").upstream_at(&url, &trusted.line).allow_errors();
-    let world = World::start(engine().await, setup).await;
+    let world = World::start(engine(), setup).await;
     for request in [Request::stream(""), Request::plain("")] {
         let start = Instant::now();
-        let answer = world.ask(&request).await;
-        assert_eq!(answer.failure(), (504, "server_error".into(), Some("upstream_timeout".into())));
-        let took = start.elapsed();
-        assert!(took > Duration::from_millis(350) && took < PATIENCE, "{took:?}");
+        assert_eq!(world.request(&request).await.failure(), "504 server_error upstream_timeout");
+        assert_took(start, 350);
     }
     held.abort();
     world.end().await;
@@ -263,7 +250,7 @@ async fn an_engine_that_asks_for_a_certificate() {
             lines += &file_key_line("client_cert_file", &trusted.folder.write("own.crt", &own.certificate));
             lines += &file_key_line("client_key_file", &trusted.folder.write("own.key", &own.key));
         }
-        ask_once(name, engine, &tunnel.url(), &lines, served).await;
+        send_once(name, engine, &tunnel.url(), &lines, served).await;
     }
 }
 
@@ -278,7 +265,7 @@ async fn connections_serve_again() {
         let world = World::start(engine, setup).await;
         for round in 0..10 {
             let request = if round % 2 == 0 { Request::stream("") } else { Request::plain("") };
-            let answer = world.ask(&request).await;
+            let answer = world.request(&request).await;
             assert_eq!(answer.head.status, 200, "{name}: {}", answer.text());
         }
         let attempts = world.engine.attempts();
@@ -299,9 +286,8 @@ async fn connections_that_have_ended_do_not() {
     let setup = Setup::new().args(&["--threads", "1"]).upstream_at(&tunnel.url(), &trusted.line);
     let world = World::start(engine, setup).await;
     for round in 0..10 {
-        let answer = world.ask(&Request::stream("")).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
-        assert_eq!(world.engine.attempt_count(), round + 1, "asked once for each");
+        world.stream("").await.with_status(200);
+        assert_eq!(world.engine.attempt_count(), round + 1, "one request for each");
     }
     world.end().await;
 }
@@ -376,10 +362,9 @@ async fn connections_whose_keys_change_serve_again() {
     );
     let (url, count) = key_update_server(trusted.good().server(None), answer, true).await;
     let setup = Setup::new().args(&["--threads", "1"]).upstream_at(&url, &trusted.line).allow_errors();
-    let world = World::start(engine().await, setup).await;
+    let world = World::start(engine(), setup).await;
     for _ in 0..10 {
-        let answer = world.ask(&Request::plain("")).await;
-        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        world.request(&Request::plain("")).await.with_status(200);
     }
     assert_eq!(count.load(Ordering::SeqCst), 1);
     world.end().await;
@@ -395,11 +380,9 @@ async fn an_answer_that_comes_early_is_read() {
         body.len()
     );
     let (url, _) = key_update_server(trusted.good().server(None), answer, false).await;
-    let world =
-        World::start(engine().await, Setup::new().upstream_at(&url, &trusted.line).allow_errors()).await;
+    let world = World::start(engine(), Setup::new().upstream_at(&url, &trusted.line).allow_errors()).await;
     let user = "x".repeat(8 << 20);
-    let answer = world.ask(&Request::plain(&format!(r#","user":"{user}""#))).await;
-    assert_eq!(answer.head.status, 400, "{}", answer.text());
+    let answer = world.request(&Request::plain(&format!(r#","user":"{user}""#))).await.with_status(400);
     assert_eq!(answer.fault().message, "too long");
     world.end().await;
 }
@@ -408,13 +391,12 @@ async fn an_answer_that_comes_early_is_read() {
 #[tokio::test]
 async fn large_requests_and_answers() {
     let trusted = Trusted::new();
-    let script = Script::new().head_sse().role().then(crate::sim::Step::Flood { events: 500, size: 10_000 });
-    let engine = Engine::script(script.finish("stop").done().end()).await;
+    let script = Script::stream().then(Step::Flood { events: 500, size: 10_000 });
+    let engine = Engine::script(script.stop()).await;
     let tunnel = behind(&engine, &trusted.good()).await;
     let world = World::start(engine, Setup::new().upstream_at(&tunnel.url(), &trusted.line)).await;
     let user = "x".repeat(5 << 20);
-    let answer = world.ask(&Request::stream(&format!(r#","user":"{user}""#))).await;
-    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    let answer = world.stream(&format!(r#","user":"{user}""#)).await.with_status(200);
     assert_eq!(grammar(answer.text()).len(), 503);
     assert!(world.engine.only().text().contains(&user));
     world.end().await;
@@ -423,15 +405,12 @@ async fn large_requests_and_answers() {
 #[tokio::test]
 async fn fault_c24_a_client_that_leaves_ends_the_encrypted_request() {
     let trusted = Trusted::new();
-    let engine = Engine::script(Script::new().head_sse().role().text("a").hang()).await;
+    let engine = Engine::script(Script::stream().text("a").hang()).await;
     let tunnel = behind(&engine, &trusted.good()).await;
     let world = World::start(engine, Setup::new().upstream_at(&tunnel.url(), &trusted.line)).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    client.head().await;
-    client.event_with("\"a\"").await;
+    let client = world.begin_until(&Request::stream(""), "\"a\"").await;
     let left = client.leave(CloseKind::Fin);
-    until("the engine sees the close", PATIENCE, || world.engine.closed(0).is_some()).await;
+    until("the engine sees the close", || world.engine.closed(0).is_some()).await;
     let (closed, _) = world.engine.closed(0).unwrap();
     assert!(closed.saturating_duration_since(left) < SOON);
     world.end().await;
@@ -446,7 +425,7 @@ async fn probes_speak_tls_too() {
         let tunnel = behind(&engine, &pair).await;
         let setup = Setup::new().upstream_at(&tunnel.url(), &trusted.line).allow_errors();
         let world = World::start(engine, setup).await;
-        until("a verdict", PATIENCE, || {
+        until("a verdict", || {
             let logs = world.samewire.logs();
             logged(&logs, "upstream is ready") || logged(&logs, "it cannot be reached")
         })

@@ -99,7 +99,7 @@ fn system_text_that_is_cleared() {
     assert!(later.as_array().unwrap().iter().all(|message| message["role"] != "system"), "{later}");
 }
 
-/// Blocks of billing text go with their commas, wherever they stand.
+/// Blocks of billing text go with their commas, wherever they are.
 #[test]
 fn billing_text_between_other_blocks() {
     let billing = r#"{"type":"text","text":"x-anthropic-billing-header: b"}"#;
@@ -281,7 +281,7 @@ fn the_ids_of_calls_are_known() {
     assert_eq!(asked.used_ids, ["c1", "c2"].map(str::to_owned).into());
 }
 
-/// Returns what is sent with thinking of this text and signature.
+/// Returns the request that is sent with thinking of this text and signature.
 fn thinking(engine: &str, block: &Value) -> Sent {
     let body = request(&talk(&format!(
         r#"{{"role":"assistant","content":[{block},{{"type":"text","text":"a"}}]}},{{"role":"user","content":"b"}}"#

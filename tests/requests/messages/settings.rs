@@ -113,7 +113,7 @@ fn the_effort_of_a_turn() {
     assert_eq!(body["messages"].as_array().unwrap().len(), 1, "it has no text");
 }
 
-/// A limit of 0 asks for no answer. Engines refuse it, or take it for no limit.
+/// A limit of 0 requests no answer. Engines refuse it, or treat it as no limit.
 #[test]
 fn a_limit_of_nothing() {
     let got = planned("vllm", "{}", &format!(r#"{{"model":"m","max_tokens":0,{HI}}}"#), None).unwrap();
@@ -160,7 +160,7 @@ fn the_option_decides_what_of_the_thinking_is_shown() {
     }
 }
 
-/// Clients ask for more than small models hold. Engines would refuse that.
+/// Clients request more than small models hold. Engines would refuse that.
 #[test]
 fn a_limit_beyond_the_context_is_left_out() {
     let body = |limit: u64| format!(r#"{{"model":"m","max_tokens":{limit},{HI}}}"#);

@@ -1,6 +1,7 @@
 //! Every row of the table of items (wire-format 4.3), for each engine.
 
 use super::{chat, options, read, refusal, request, sent};
+use crate::table::rows;
 use bytes::Bytes;
 use samewire::engine::named;
 use samewire::request::responses::{ChatInputs, ResponsesRequest, UnreadableReasoning};
@@ -13,85 +14,52 @@ fn material() -> ChatInputs<'static> {
     ChatInputs { unseal: &unseal, ..ChatInputs::default() }
 }
 
-/// Items that become the same messages for every engine.
-const SAME: &[(&str, &str)] = &[
-    (
-        r#"{"type":"message","role":"user","content":"a\u00e9\n\/\u2028\ud83d\ude00"}"#,
-        r#"{"role":"user","content":"aé\n/\u2028😀"}"#,
-    ),
-    (r#"{"role":"user","content":[]}"#, r#"{"role":"user","content":""}"#),
-    (
-        r#"{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_text","text":"b"}]}"#,
-        r#"{"role":"user","content":"a\nb"}"#,
-    ),
-    (
-        r#"{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"data:x","detail":"low"},{"type":"input_image","image_url":"https://x","detail":null}]}"#,
-        r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:x","detail":"low"}},{"type":"image_url","image_url":{"url":"https://x"}}]}"#,
-    ),
-    (
-        r#"{"role":"user","content":[{"type":"input_audio","input_audio":{"format":"wav","data":"d"}}]}"#,
-        r#"{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"d","format":"wav"}}]}"#,
-    ),
-    (r#"{"role":"system","content":"s"}"#, r#"{"role":"system","content":"s"}"#),
-    (
-        r#"{"id":"msg_1","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"a","annotations":[],"logprobs":[]},{"type":"output_text","text":"b"}]}"#,
-        r#"{"role":"assistant","content":"ab"}"#,
-    ),
-    (
-        r#"{"type":"message","role":"assistant","content":"a"},{"type":"message","role":"assistant","content":"b"},{"role":"user","content":"c"}"#,
-        r#"{"role":"assistant","content":"ab"},{"role":"user","content":"c"}"#,
-    ),
-    (
-        r#"{"type":"function_call","call_id":"c1","name":"f","arguments":"{\"a\": \"é\\n\"}"},{"type":"function_call_output","call_id":"c1","output":"o\"\n"}"#,
-        r#"{"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\": \"é\\n\"}"}}]},{"role":"tool","tool_call_id":"c1","content":"o\"\n"}"#,
-    ),
-    (
-        r#"{"type":"function_call","call_id":"c1","name":"f","arguments":""},{"type":"function_call","call_id":"c2","name":"g","arguments":"no\"t"},{"type":"function_call_output","call_id":"c2","output":[{"type":"input_text","text":"a"},{"type":"output_text","text":"b"}]},{"type":"function_call_output","call_id":"c1","output":[{"type":"input_image","image_url":"u"}]}"#,
-        r#"{"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"g","arguments":"{\"_raw\":\"no\\\"t\"}"}}]},{"role":"tool","tool_call_id":"c2","content":"a\nb"},{"role":"tool","tool_call_id":"c1","content":[{"type":"image_url","image_url":{"url":"u"}}]}"#,
-    ),
-    (
-        r#"{"type":"custom_tool_call","call_id":"c1","name":"p","input":"a\n\"é\u2028"},{"type":"custom_tool_call_output","call_id":"c1","output":"done"}"#,
-        r#"{"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"p","arguments":"{\"input\":\"a\\n\\\"é\\u2028\"}"}}]},{"role":"tool","tool_call_id":"c1","content":"done"}"#,
-    ),
-    (
-        r#"{"type":"function_call","namespace":"ns","call_id":"c1","name":"f","arguments":"{}"},{"type":"custom_tool_call","namespace":"ns","call_id":"c2","name":"g","input":""}"#,
-        r#"{"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"ns__f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"ns__g","arguments":"{\"input\":\"\"}"}}]}"#,
-    ),
-    // Reasoning: its text, else the sealed text, else the summary.
-    (
-        r#"{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"s"}],"content":[{"type":"reasoning_text","text":"a"},{"type":"reasoning_text","text":"b"}],"encrypted_content":"foreign"},{"role":"assistant","content":"t"}"#,
-        r#"{"role":"assistant","content":"t","REASONING":"ab"}"#,
-    ),
-    (
-        r#"{"type":"reasoning","summary":[{"type":"summary_text","text":"s"}],"content":null,"encrypted_content":"swr1.x"},{"role":"assistant","content":"t"}"#,
-        r#"{"role":"assistant","content":"t","REASONING":"«x»\n"}"#,
-    ),
-    (
-        r#"{"type":"reasoning","summary":[{"type":"summary_text","text":"s"},{"type":"summary_text","text":"u"}]},{"role":"assistant","content":"t"}"#,
-        r#"{"role":"assistant","content":"t","REASONING":"s\n\nu"}"#,
-    ),
-    (
-        r#"{"type":"reasoning","summary":[]},{"role":"user","content":"t"}"#,
-        r#"{"role":"user","content":"t"}"#,
-    ),
-    // Adjacent items of the assistant form one message; a tool's output starts another.
-    (
-        r#"{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"r"}]},{"role":"assistant","content":"t"},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"web_search_call","id":"ws_1"},{"type":"function_call","call_id":"c2","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":""},{"type":"function_call_output","call_id":"c2","output":"2"},{"type":"reasoning","content":[{"type":"reasoning_text","text":"q"}]},{"role":"assistant","content":"u"}"#,
-        r#"{"role":"assistant","content":"t","REASONING":"r","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":""},{"role":"tool","tool_call_id":"c2","content":"2"},{"role":"assistant","content":"u","REASONING":"q"}"#,
-    ),
-    (
-        r#"{"type":"reasoning","content":[{"type":"reasoning_text","text":"r"}]},{"role":"user","content":"t"}"#,
-        r#"{"role":"assistant","content":"","REASONING":"r"},{"role":"user","content":"t"}"#,
-    ),
-    (
-        r#"{"type":"compaction","id":"cmp_1","encrypted_content":"swc1.x"}"#,
-        r#"{"role":"system","content":"«x»\n"}"#,
-    ),
-];
+/// Items, and below them the messages that they become for every engine. Of reasoning, its text is taken, else the
+/// sealed text, else the summary. Adjacent items of the assistant form one message; a tool's output starts another.
+const SAME: &str = r#"
+{"type":"message","role":"user","content":"a\u00e9\n\/\u2028\ud83d\ude00"}
+    {"role":"user","content":"aé\n/\u2028😀"}
+{"role":"user","content":[]}
+    {"role":"user","content":""}
+{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_text","text":"b"}]}
+    {"role":"user","content":"a\nb"}
+{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"data:x","detail":"low"},{"type":"input_image","image_url":"https://x","detail":null}]}
+    {"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:x","detail":"low"}},{"type":"image_url","image_url":{"url":"https://x"}}]}
+{"role":"user","content":[{"type":"input_audio","input_audio":{"format":"wav","data":"d"}}]}
+    {"role":"user","content":[{"type":"input_audio","input_audio":{"data":"d","format":"wav"}}]}
+{"role":"system","content":"s"}
+    {"role":"system","content":"s"}
+{"id":"msg_1","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"a","annotations":[],"logprobs":[]},{"type":"output_text","text":"b"}]}
+    {"role":"assistant","content":"ab"}
+{"type":"message","role":"assistant","content":"a"},{"type":"message","role":"assistant","content":"b"},{"role":"user","content":"c"}
+    {"role":"assistant","content":"ab"},{"role":"user","content":"c"}
+{"type":"function_call","call_id":"c1","name":"f","arguments":"{\"a\": \"é\\n\"}"},{"type":"function_call_output","call_id":"c1","output":"o\"\n"}
+    {"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\": \"é\\n\"}"}}]},{"role":"tool","tool_call_id":"c1","content":"o\"\n"}
+{"type":"function_call","call_id":"c1","name":"f","arguments":""},{"type":"function_call","call_id":"c2","name":"g","arguments":"no\"t"},{"type":"function_call_output","call_id":"c2","output":[{"type":"input_text","text":"a"},{"type":"output_text","text":"b"}]},{"type":"function_call_output","call_id":"c1","output":[{"type":"input_image","image_url":"u"}]}
+    {"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"g","arguments":"{\"_raw\":\"no\\\"t\"}"}}]},{"role":"tool","tool_call_id":"c2","content":"a\nb"},{"role":"tool","tool_call_id":"c1","content":[{"type":"image_url","image_url":{"url":"u"}}]}
+{"type":"custom_tool_call","call_id":"c1","name":"p","input":"a\n\"é\u2028"},{"type":"custom_tool_call_output","call_id":"c1","output":"done"}
+    {"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"p","arguments":"{\"input\":\"a\\n\\\"é\\u2028\"}"}}]},{"role":"tool","tool_call_id":"c1","content":"done"}
+{"type":"function_call","namespace":"ns","call_id":"c1","name":"f","arguments":"{}"},{"type":"custom_tool_call","namespace":"ns","call_id":"c2","name":"g","input":""}
+    {"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"ns__f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"ns__g","arguments":"{\"input\":\"\"}"}}]}
+{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"s"}],"content":[{"type":"reasoning_text","text":"a"},{"type":"reasoning_text","text":"b"}],"encrypted_content":"foreign"},{"role":"assistant","content":"t"}
+    {"role":"assistant","content":"t","REASONING":"ab"}
+{"type":"reasoning","summary":[{"type":"summary_text","text":"s"}],"content":null,"encrypted_content":"swr1.x"},{"role":"assistant","content":"t"}
+    {"role":"assistant","content":"t","REASONING":"«x»\n"}
+{"type":"reasoning","summary":[{"type":"summary_text","text":"s"},{"type":"summary_text","text":"u"}]},{"role":"assistant","content":"t"}
+    {"role":"assistant","content":"t","REASONING":"s\n\nu"}
+{"type":"reasoning","summary":[]},{"role":"user","content":"t"}
+    {"role":"user","content":"t"}
+{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"r"}]},{"role":"assistant","content":"t"},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"web_search_call","id":"ws_1"},{"type":"function_call","call_id":"c2","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":""},{"type":"function_call_output","call_id":"c2","output":"2"},{"type":"reasoning","content":[{"type":"reasoning_text","text":"q"}]},{"role":"assistant","content":"u"}
+    {"role":"assistant","content":"t","REASONING":"r","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":""},{"role":"tool","tool_call_id":"c2","content":"2"},{"role":"assistant","content":"u","REASONING":"q"}
+{"type":"reasoning","content":[{"type":"reasoning_text","text":"r"}]},{"role":"user","content":"t"}
+    {"role":"assistant","content":"","REASONING":"r"},{"role":"user","content":"t"}
+{"type":"compaction","id":"cmp_1","encrypted_content":"swc1.x"}
+    {"role":"system","content":"«x»\n"}
+"#;
 
 #[test]
 fn each_row_for_every_engine() {
-    for (items, messages) in SAME {
+    for (items, [messages]) in rows(SAME) {
         for (engine, key, content) in [
             ("auto", "reasoning_content", r#","content":"""#),
             ("vllm", "reasoning", ""),
@@ -243,7 +211,7 @@ fn a_sealed_summary_must_open() {
     }
 }
 
-/// Reasoning that does not open is left out and named, wherever it comes from; its summary stands in for it.
+/// Reasoning that does not open is left out and named, wherever it comes from; its summary replaces it.
 #[test]
 fn sealed_reasoning_that_does_not_open_is_left_out() {
     const OTHERS: &str = r#"{"type":"reasoning","summary":[],"encrypted_content":"gAAA"}"#;

@@ -1,4 +1,4 @@
-//! Requests for engines that are asked in this API itself (wire-format 4.8, engines D).
+//! Requests for engines that get them in this API itself (wire-format 4.8, engines D).
 
 use super::{options, request};
 use bytes::Bytes;

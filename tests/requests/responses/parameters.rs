@@ -52,7 +52,7 @@ const ROWS: &[(&str, &str)] = &[
         r#","stream":true,"stream_options":{"include_usage":true}"#,
     ),
     (r#""input":"hi","store":true"#, ""),
-    // A background response is stored as it arrives, so the engine is asked for a stream.
+    // A background response is stored as it arrives, so the engine's answer is a stream.
     (r#""input":"hi","background":true"#, r#","stream":true,"stream_options":{"include_usage":true}"#),
     (r#""input":"hi","previous_response_id":"resp_1""#, ""),
     (r#""input":"hi","conversation":"conv_1""#, ""),
@@ -208,7 +208,7 @@ fn parameters_that_decide_how_the_answer_is_read() {
         "tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}],
         "tool_choice":{"type":"function","namespace":"n","name":"f"}"#,
     ));
-    let ask = asked.unwrap().ask();
+    let ask = asked.unwrap().as_chat();
     assert_eq!((ask.api, ask.model.as_str(), ask.choices, ask.limit), (Api::Chat, "m", 1, Some(9)));
     assert!(ask.stream && ask.include_usage && ask.logprobs && !ask.continuous_usage);
     assert_eq!(ask.forced_function.as_deref(), Some("n__f"));
@@ -227,7 +227,7 @@ fn stored_requests_are_read_without_the_checks() {
     let body = r#"{"model":"m","input":"hi","messages":[],"n":2}"#.to_owned().into();
     let asked = ResponsesRequest::recall(&body, &Options::default(), ResponsesMode::Chat).unwrap();
     let chat_body = asked.chat(&ChatInputs::default(), &Capabilities::PLAIN, &Options::default()).unwrap();
-    assert_eq!(chat_body, chat(HI, "").as_bytes(), "what is written here does not come twice");
+    assert_eq!(chat_body, chat(HI, "").as_bytes(), "fields written here do not come twice");
 }
 
 #[test]

@@ -4,9 +4,9 @@
 mod rows;
 
 use bytes::Bytes;
-use rows::{ROWS, Row};
-use samewire::engine::rule::{Change, RequestRule};
-use samewire::engine::{ENGINES, Front, Identity, Version, named};
+use rows::{Row, rows};
+use samewire::engine::rule::{RequestRule, RuleChange, rules_for};
+use samewire::engine::{ENGINES, EngineIdentity, EngineVersion, Front, named};
 use samewire::plan::{Plan, Route, plan};
 use samewire::request::{ChatRequest, EngineBody, Rules};
 use samewire::wire::fault::Failure;
@@ -18,9 +18,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Parses an engine's identity, such as `sglang 0.4.6`, `vllm rust 0.22.0` or `auto`.
-fn identity(text: &str) -> Identity {
+fn identity(text: &str) -> EngineIdentity {
     let mut words = text.split(' ');
-    let mut identity = Identity::from(named(words.next().unwrap()).unwrap());
+    let mut identity = EngineIdentity::from(named(words.next().unwrap()).unwrap());
     for word in words {
         match word {
             "rust" => identity.front = Front::Rust,
@@ -30,7 +30,7 @@ fn identity(text: &str) -> Identity {
     identity
 }
 
-fn planned(api: Api, identity: Identity, options: Options, body: &str) -> Result<Plan, Failure> {
+fn planned(api: Api, identity: EngineIdentity, options: Options, body: &str) -> Result<Plan, Failure> {
     let body = Bytes::from(body.to_owned());
     let ask = ChatRequest::read(api, &body).unwrap_or_else(|failure| panic!("{failure:?}: {body:?}"));
     plan(&ask, &body, &Route::new(identity, Arc::new(options), 1 << 20))
@@ -68,7 +68,7 @@ impl Row {
 
 #[test]
 fn each_row_is_changed_within_its_versions_and_nowhere_else() {
-    for row in ROWS {
+    for row in rows() {
         let (before, after) = (row.request(row.before), row.request(row.after));
         for to in row.within {
             let (got, rules) =
@@ -152,12 +152,13 @@ fn what_an_engine_cannot_be_told_is_refused() {
     }
 }
 
-/// Every rule has an example, except those that change only the answer, which have tests of their own.
+/// Every rule has an example, except those that change only the answer, which have their own tests.
 #[test]
 fn every_rule_has_an_example() {
-    let shown: HashSet<_> = ROWS.iter().map(|row| row.rule).chain(REFUSED.iter().map(|row| row.0)).collect();
+    let shown: HashSet<_> =
+        rows().into_iter().map(|row| row.rule).chain(REFUSED.iter().map(|row| row.0)).collect();
     let all = ENGINES.iter().flat_map(|engine| engine.rules());
-    let answers = |rule: &&RequestRule| rule.change == Change::OneCall;
+    let answers = |rule: &&RequestRule| rule.change == RuleChange::OneCall;
     let missing: BTreeSet<_> =
         all.filter(|rule| !answers(rule) && !shown.contains(rule.name)).map(|rule| rule.name).collect();
     assert!(missing.is_empty(), "{missing:?}");
@@ -165,12 +166,13 @@ fn every_rule_has_an_example() {
     let mut missing = Vec::new();
     for engine in ENGINES {
         for rule in engine.rules().filter(|rule| !answers(rule)) {
-            let is_one = |to: &&str| {
+            let is_one = |to: &str| {
                 let identity = identity(to);
                 identity.engine == *engine && rule.is_for(&identity)
             };
-            let rows = ROWS.iter().filter(|row| row.rule == rule.name).flat_map(|row| row.within);
-            let refused = REFUSED.iter().filter(|row| row.0 == rule.name).flat_map(|row| row.1);
+            let rows = rows().into_iter().filter(|row| row.rule == rule.name).flat_map(|row| row.within);
+            let refused =
+                REFUSED.iter().filter(|row| row.0 == rule.name).flat_map(|row| row.1.iter().copied());
             if !rows.chain(refused).any(is_one) {
                 missing.push((rule.name, engine.name, rule.versions));
             }
@@ -199,7 +201,7 @@ fn every_rule_says_what_it_does_and_why() {
 /// An unknown version is treated as the newest.
 #[test]
 fn versions_decide() {
-    let rule = |to: &str| identity(to).requests().map(|rule| rule.name).collect::<Vec<_>>();
+    let rule = |to: &str| rules_for(&identity(to)).map(|rule| rule.name).collect::<Vec<_>>();
     assert!(!rule("vllm").contains(&"developer_role"));
     assert!(rule("vllm 0.21.0").contains(&"developer_role"));
     assert!(!rule("vllm").contains(&"fan_out") && rule("vllm rust 0.25.0").contains(&"fan_out"));
@@ -701,10 +703,11 @@ fn reasoning_is_left_out_where_the_client_says_so() {
 /// Limits of the ranges, where off-by-one errors are likely.
 #[test]
 fn a_range_ends_before_its_end() {
-    let version = |text: &str| text.parse::<Version>().unwrap();
+    let version = |text: &str| text.parse::<EngineVersion>().unwrap();
     let at = |name: &str, engine: &str, text: &str| {
-        let identity = Identity { version: Some(version(text)), ..Identity::from(named(engine).unwrap()) };
-        identity.requests().any(|rule| rule.name == name)
+        let identity =
+            EngineIdentity { version: Some(version(text)), ..EngineIdentity::from(named(engine).unwrap()) };
+        rules_for(&identity).any(|rule| rule.name == name)
     };
     assert!(at("max_tokens", "vllm", "0.6.3") && !at("max_tokens", "vllm", "0.6.4"));
     assert!(at("no_reasoning", "sglang", "0.5.9.post1") && !at("no_reasoning", "sglang", "0.5.10"));

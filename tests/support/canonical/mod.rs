@@ -40,9 +40,10 @@ pub fn frames(body: &str) -> Result<Vec<Frame>, String> {
             None => (false, event),
         };
         let data = data.strip_prefix("data: ").ok_or_else(|| format!("not an event: {event:?}"))?;
-        if data.contains(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']) {
-            return Err(format!("a line end inside an event: {data:?}"));
-        }
+        fail_if!(
+            data.contains(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']),
+            "a line end inside an event: {data:?}"
+        );
         frames.push(match (error, data) {
             (false, "[DONE]") => Frame::Done,
             (error, data) => {
@@ -69,16 +70,16 @@ pub struct GrammarRequest {
 
 impl GrammarRequest {
     pub fn of(case: &Case) -> Self {
-        let ask = ChatRequest::recall(case.api, &Bytes::from(case.request.to_string())).unwrap();
+        let request = ChatRequest::recall(case.api, &Bytes::from(case.request.to_string())).unwrap();
         Self {
             api: case.api,
             stream: case.streams(),
-            choices: u64::from(ask.choices),
-            usage: ask.include_usage || case.options["force_usage"] == true,
-            logprobs: ask.logprobs,
-            extensions: ask.extensions != Extensions::default(),
+            choices: u64::from(request.choices),
+            usage: request.include_usage || case.options["force_usage"] == true,
+            logprobs: request.logprobs,
+            extensions: request.extensions != Extensions::default(),
             options: case.options.clone(),
-            named: ask.forced_function.is_some(),
+            named: request.forced_function.is_some(),
         }
     }
 
@@ -89,7 +90,7 @@ impl GrammarRequest {
 
 /// Checks a whole answer of any kind.
 pub fn check(case: &Case, answer: &Answer) -> Result<End, String> {
-    let asked = GrammarRequest::of(case);
+    let request = GrammarRequest::of(case);
     if answer.status != 200 {
         let body = serde_json::from_str(&answer.body).map_err(|wrong| wrong.to_string())?;
         error_object(&body, false)?;
@@ -98,11 +99,11 @@ pub fn check(case: &Case, answer: &Answer) -> Result<End, String> {
             status => Err(format!("HTTP {status}")),
         };
     }
-    if asked.stream {
-        return Stream::new(&asked).check(&frames(&answer.body)?);
+    if request.stream {
+        return Stream::new(&request).check(&frames(&answer.body)?);
     }
     let body = serde_json::from_str(&answer.body).map_err(|wrong| wrong.to_string())?;
-    whole(&asked, &body).map(|()| End::Complete)
+    whole(&request, &body).map(|()| End::Complete)
 }
 
 /// Checks an error object: `{"error":{message, type, param, code}}` and nothing else (3.4).
@@ -154,7 +155,7 @@ struct Progress {
 
 /// State of a stream, for checking its grammar frame by frame.
 struct Stream<'a> {
-    asked: &'a GrammarRequest,
+    request: &'a GrammarRequest,
     envelope: Option<[Value; 3]>,
     /// Service tier and fingerprint: constant once they are known.
     late: [Value; 2],
@@ -165,9 +166,9 @@ struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    fn new(asked: &'a GrammarRequest) -> Self {
+    fn new(request: &'a GrammarRequest) -> Self {
         Self {
-            asked,
+            request,
             envelope: None,
             late: [Value::Null, Value::Null],
             choices: BTreeMap::new(),
@@ -181,7 +182,7 @@ impl<'a> Stream<'a> {
         for (at, frame) in frames.iter().enumerate() {
             self.frame(frame).map_err(|wrong| format!("frame {at}: {wrong}"))?;
         }
-        let done_due = self.ended == Some(End::Complete) || self.asked.options["done_after_error"] == true;
+        let done_due = self.ended == Some(End::Complete) || self.request.options["done_after_error"] == true;
         match self.ended {
             None => Err("the stream has no end".to_owned()),
             Some(_) if self.done != done_due => Err(format!("[DONE]: {}", self.done)),
@@ -190,28 +191,22 @@ impl<'a> Stream<'a> {
     }
 
     fn frame(&mut self, frame: &Frame) -> Result<(), String> {
-        if self.done {
-            return Err("after [DONE]".to_owned());
-        }
+        fail_if!(self.done, "after [DONE]");
         match frame {
             Frame::Done => {
                 self.done = true;
                 if self.ended.is_none() {
                     self.ended = Some(End::Complete);
                     let finished = self.choices.values().filter(|choice| choice.finished).count() as u64;
-                    if finished != self.asked.choices {
-                        return Err(format!("[DONE] after {finished} finishes"));
-                    }
+                    fail_if!(finished != self.request.choices, "[DONE] after {finished} finishes");
                 }
                 Ok(())
             }
             _ if self.ended.is_some() => Err("after the error frame".to_owned()),
             Frame::Error(error) => {
                 self.ended = Some(End::Failed);
-                if self.usage_seen {
-                    return Err("an error after the usage frame".to_owned());
-                }
-                error_object(error, self.asked.option("error_frame", "flat+nested"))
+                fail_if!(self.usage_seen, "an error after the usage frame");
+                error_object(error, self.request.option("error_frame", "flat+nested"))
             }
             Frame::Chunk(chunk) => self.chunk(chunk),
         }
@@ -220,18 +215,14 @@ impl<'a> Stream<'a> {
     fn chunk(&mut self, chunk: &Value) -> Result<(), String> {
         let members = chunk.as_object().ok_or("not an object")?;
         let mut must = vec!["id", "object", "created", "model", "choices"];
-        if self.asked.usage {
+        if self.request.usage {
             must.push("usage");
         }
         only(members, &must, &CHUNK_EXTRAS)?;
-        let object = if self.asked.api == Api::Chat { "chat.completion.chunk" } else { "text_completion" };
-        if chunk["object"] != object {
-            return Err(format!("object {}", chunk["object"]));
-        }
+        let object = if self.request.api == Api::Chat { "chat.completion.chunk" } else { "text_completion" };
+        fail_if!(chunk["object"] != object, "object {}", chunk["object"]);
         self.envelope(chunk)?;
-        if self.usage_seen {
-            return Err("a frame after the usage frame".to_owned());
-        }
+        fail_if!(self.usage_seen, "a frame after the usage frame");
         let choices = chunk["choices"].as_array().ok_or("choices is not a list")?;
         match choices.as_slice() {
             [] => {
@@ -241,16 +232,15 @@ impl<'a> Stream<'a> {
                 if unfinished { Err("usage before the last finish".to_owned()) } else { Ok(()) }
             }
             [choice] => {
-                let running = self.asked.option("continuous_usage", "pass");
-                if !chunk["usage"].is_null() && !running {
-                    return Err("usage on a frame that is not the usage frame".to_owned());
-                }
+                let running = self.request.option("continuous_usage", "pass");
+                fail_if!(
+                    !chunk["usage"].is_null() && !running,
+                    "usage on a frame that is not the usage frame"
+                );
                 let index = choice["index"].as_u64().ok_or("no index")?;
-                if index >= self.asked.choices {
-                    return Err(format!("choice {index} was not asked for"));
-                }
-                logprobs(&choice["logprobs"], self.asked)?;
-                match self.asked.api {
+                fail_if!(index >= self.request.choices, "choice {index} was not requested");
+                logprobs(&choice["logprobs"], self.request)?;
+                match self.request.api {
                     Api::Chat => self.chat(index, choice, !chunk["usage"].is_null()),
                     Api::Completions => self.completion(index, choice, !chunk["usage"].is_null()),
                     Api::Responses | Api::Messages => Err("a frame of another API".to_owned()),
@@ -264,13 +254,9 @@ impl<'a> Stream<'a> {
         let own = ["id", "created", "model"].map(|key| chunk[key].clone());
         let typed = own[0].is_string() && own[1].is_u64() && own[2].is_string();
         let first = self.envelope.get_or_insert_with(|| own.clone());
-        if !typed || own != *first {
-            return Err(format!("the envelope changed: {own:?}"));
-        }
+        fail_if!(!typed || own != *first, "the envelope changed: {own:?}");
         for (known, key) in self.late.iter_mut().zip(["service_tier", "system_fingerprint"]) {
-            if !known.is_null() && chunk[key] != *known {
-                return Err(format!("`{key}` changed"));
-            }
+            fail_if!(!known.is_null() && chunk[key] != *known, "`{key}` changed");
             *known = chunk[key].clone();
         }
         Ok(())
@@ -293,16 +279,14 @@ impl<'a> Stream<'a> {
         if delta.contains_key("role") {
             return self.role(index, choice);
         }
-        let stop_details = self.asked.options["stop_details"] == true;
-        let named_stops = self.asked.named && self.asked.option("named_tool_choice_finish", "openai");
-        let field = &self.asked.options["reasoning_field"];
+        let stop_details = self.request.options["stop_details"] == true;
+        let named_stops = self.request.named && self.request.option("named_tool_choice_finish", "openai");
+        let field = &self.request.options["reasoning_field"];
         let both = field.is_null() || field == "both";
-        let extensions = self.asked.extensions;
+        let extensions = self.request.extensions;
         let state = self.open(index)?;
         let finishes = !choice["finish_reason"].is_null();
-        if !finishes && choice.get("stop_reason").is_some() {
-            return Err("stop_reason before the finish".to_owned());
-        }
+        fail_if!(!finishes && choice.get("stop_reason").is_some(), "stop_reason before the finish");
         let keys: Vec<&str> = delta.keys().map(String::as_str).collect();
         match keys.as_slice() {
             [] if finishes => Ok(()),
@@ -335,11 +319,13 @@ impl<'a> Stream<'a> {
     }
 
     fn role(&mut self, index: u64, choice: &Value) -> Result<(), String> {
-        if self.choices.len() as u64 != index {
-            return Err(format!("role frame of choice {index} after {}", self.choices.len()));
-        }
+        fail_if!(
+            self.choices.len() as u64 != index,
+            "role frame of choice {index} after {}",
+            self.choices.len()
+        );
         self.choices.insert(index, Progress::default());
-        let expected = match self.asked.option("role_frame", "openai") {
+        let expected = match self.request.option("role_frame", "openai") {
             true => json!({"role": "assistant", "content": "", "refusal": null}),
             false => json!({"role": "assistant"}),
         };
@@ -353,7 +339,7 @@ impl<'a> Stream<'a> {
     fn completion(&mut self, index: u64, choice: &Value, counted: bool) -> Result<(), String> {
         let may = CHOICE_EXTRAS;
         only(choice.as_object().unwrap(), &["text", "index", "logprobs", "finish_reason"], &may)?;
-        let stop_details = self.asked.options["stop_details"] == true;
+        let stop_details = self.request.options["stop_details"] == true;
         self.choices.entry(index).or_default();
         let state = self.open(index)?;
         if !choice["finish_reason"].is_null() {
@@ -362,7 +348,7 @@ impl<'a> Stream<'a> {
             let fits = counted || choice["text"] == "";
             return if fits { Ok(()) } else { Err("text on the finish frame".to_owned()) };
         }
-        let may_be_empty = !choice["logprobs"].is_null() || self.asked.extensions;
+        let may_be_empty = !choice["logprobs"].is_null() || self.request.extensions;
         if may_be_empty { Ok(()) } else { text(&choice["text"]) }
     }
 }
@@ -376,13 +362,9 @@ fn text(value: &Value) -> Result<(), String> {
 
 fn reason(choice: &Value, stop_details: bool, counted: bool) -> Result<String, String> {
     let reason = choice["finish_reason"].as_str().unwrap_or_default().to_owned();
-    if !REASONS.contains(&reason.as_str()) {
-        return Err(format!("finish_reason {}", choice["finish_reason"]));
-    }
+    fail_if!(!REASONS.contains(&reason.as_str()), "finish_reason {}", choice["finish_reason"]);
     let bare = counted || choice["logprobs"].is_null();
-    if choice.get("stop_reason").is_some() != stop_details || !bare {
-        return Err(format!("finish frame {choice}"));
-    }
+    fail_if!(choice.get("stop_reason").is_some() != stop_details || !bare, "finish frame {choice}");
     Ok(reason)
 }
 
@@ -423,14 +405,12 @@ fn tool_call(list: &Value, calls: &mut Vec<bool>) -> Result<(), String> {
     Ok(())
 }
 
-fn logprobs(value: &Value, asked: &GrammarRequest) -> Result<(), String> {
+fn logprobs(value: &Value, request: &GrammarRequest) -> Result<(), String> {
     let Some(lists) = value.as_object() else {
         return if value.is_null() { Ok(()) } else { Err("logprobs".to_owned()) };
     };
-    if !asked.logprobs {
-        return Err("logprobs nobody asked for".to_owned());
-    }
-    if asked.api == Api::Completions {
+    fail_if!(!request.logprobs, "logprobs without a request for them");
+    if request.api == Api::Completions {
         return Ok(());
     }
     only(lists, &["content", "refusal"], &[])?;
@@ -454,26 +434,22 @@ fn usage(usage: &Value) -> Result<(), String> {
 }
 
 /// Checks a whole object: every requested choice, in order, each with a finish reason.
-fn whole(asked: &GrammarRequest, body: &Value) -> Result<(), String> {
+fn whole(request: &GrammarRequest, body: &Value) -> Result<(), String> {
     let may: Vec<&str> = CHUNK_EXTRAS.into_iter().chain(["usage"]).collect();
     only(body.as_object().ok_or("not an object")?, &["id", "object", "created", "model", "choices"], &may)?;
     if let Some(given) = body.get("usage") {
         usage(given)?;
     }
     let choices = body["choices"].as_array().ok_or("no choices")?;
-    if choices.len() as u64 != asked.choices {
-        return Err(format!("{} choices", choices.len()));
-    }
+    fail_if!(choices.len() as u64 != request.choices, "{} choices", choices.len());
     for (at, choice) in choices.iter().enumerate() {
-        let inner = if asked.api == Api::Chat { "message" } else { "text" };
+        let inner = if request.api == Api::Chat { "message" } else { "text" };
         let must = ["index", inner, "logprobs", "finish_reason"];
         only(choice.as_object().ok_or("a choice")?, &must, &CHOICE_EXTRAS)?;
         let finished = choice["finish_reason"].as_str().is_some_and(|reason| REASONS.contains(&reason));
-        if choice["index"] != at || !finished {
-            return Err(format!("choice {at}: {choice}"));
-        }
-        logprobs(&choice["logprobs"], asked)?;
-        if asked.api == Api::Chat {
+        fail_if!(choice["index"] != at || !finished, "choice {at}: {choice}");
+        logprobs(&choice["logprobs"], request)?;
+        if request.api == Api::Chat {
             message(&choice["message"])?;
         }
     }

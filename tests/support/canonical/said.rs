@@ -259,7 +259,7 @@ impl ChoiceContent {
         });
     }
 
-    /// Returns true if this is what remains of `whole` after a cut at any point.
+    /// Returns true if this is the rest of `whole` after a cut at any point.
     pub fn begins(&self, whole: &Self) -> bool {
         let texts = [
             (&self.content, &whole.content),

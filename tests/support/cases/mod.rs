@@ -12,7 +12,7 @@ use samewire::plan::{Route, message, response, shape};
 use samewire::request::ChatRequest;
 use samewire::request::messages::{MessagesMode, Purpose};
 use samewire::request::responses::{ResponsesMode, ResponsesRequest};
-use samewire::wire::encode::{Encode, Message, Response};
+use samewire::wire::encode::{Encode, MessageEncoder, Response};
 use samewire::wire::event;
 use samewire::wire::fault::Failure;
 use samewire::wire::options::Options;
@@ -28,7 +28,7 @@ pub struct Case {
     pub name: String,
     /// API of the client's request.
     pub api: Api,
-    /// API in which the engine was asked.
+    /// API of the request to the engine.
     pub upstream: Api,
     pub engine: String,
     pub request: Value,
@@ -39,6 +39,25 @@ pub struct Case {
     pub events: bool,
     pub ending: Ending,
     pub now: u64,
+}
+
+/// Streamed answer of an engine of an unknown kind to a chat request, with nothing in it yet.
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            api: Api::Chat,
+            upstream: Api::Chat,
+            engine: "auto".to_owned(),
+            request: serde_json::json!({"model": "m", "stream": true}),
+            options: serde_json::json!({}),
+            status: 200,
+            input: Vec::new(),
+            events: true,
+            ending: Ending::Clean,
+            now: 1,
+        }
+    }
 }
 
 /// Response that the client receives: status and body, streamed or whole.
@@ -79,9 +98,9 @@ impl Case {
         if self.api == Api::Messages {
             return self.messenger(&route, stamp, transcript);
         }
-        let ask = ChatRequest::recall(self.api, &body)
+        let request = ChatRequest::recall(self.api, &body)
             .unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name));
-        let shape = shape(&ask, &route);
+        let shape = shape(&request, &route);
         match transcript {
             true => Rewriter::with_encoder(shape, stamp, Box::new(Transcript)),
             false => Rewriter::new(shape, stamp),
@@ -92,13 +111,13 @@ impl Case {
     fn messenger(&self, route: &Route, stamp: Stamp, transcript: bool) -> Rewriter {
         let body = Bytes::from(self.request.to_string());
         let mode = if self.upstream == Api::Messages { MessagesMode::Native } else { MessagesMode::Chat };
-        let asked = messages::read(&body, &route.options, None, mode, Purpose::Recall)
+        let request = messages::read(&body, &route.options, None, mode, Purpose::Recall)
             .unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name));
-        let (plan, mut reply) = message(&asked, route).unwrap();
+        let (plan, mut reply) = message(&request, route).unwrap();
         reply.sign = Some(Box::new(messages::sign));
         let encoder: Box<dyn Encode> = match transcript {
             true => Box::new(Transcript),
-            false => Box::new(Message::new(reply, &stamp)),
+            false => Box::new(MessageEncoder::new(reply, &stamp)),
         };
         Rewriter::with_encoder(plan.shape, stamp, encoder)
     }
@@ -110,9 +129,9 @@ impl Case {
         request.as_object_mut().map(|request| request.remove("request_id"));
         let body = Bytes::from(request.to_string());
         let way = if self.upstream == Api::Responses { ResponsesMode::Native } else { ResponsesMode::Chat };
-        let asked = ResponsesRequest::recall(&body, &route.options, way)
+        let request = ResponsesRequest::recall(&body, &route.options, way)
             .unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name));
-        let (_, shape, reply) = response(&asked, &Route { responses: way, ..route.clone() });
+        let (_, shape, reply) = response(&request, &Route { responses: way, ..route.clone() });
         let encoder: Box<dyn Encode> = match transcript {
             true => Box::new(Transcript),
             false => Box::new(Response::new(reply, &stamp)),
@@ -195,7 +214,7 @@ impl Case {
         }
     }
 
-    /// Returns the case with the engine asked in this API.
+    /// Returns the case with a request to the engine in this API.
     pub fn upstream_of(self, upstream: Api) -> Self {
         Self { upstream, ..self }
     }
@@ -398,12 +417,12 @@ fn capture(engine: &str, folder: PathBuf) -> Option<Fixture> {
         upstream: api,
         engine: engine.to_owned(),
         request: body,
-        options: serde_json::json!({}),
         status,
         input,
         events,
         ending: if reset { Ending::Reset } else { Ending::Clean },
         now: 1_779_866_853,
+        ..Case::default()
     };
     Some(Fixture { case, folder })
 }

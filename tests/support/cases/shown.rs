@@ -1,6 +1,6 @@
 //! Printed form of events, as it appears in the event logs of the fixtures. The unit tests of `src/wire` use it too.
 
-use super::event::{Delta, Event, Logprobs, Riders};
+use super::event::{Delta, Event, FrameExtras, Logprobs};
 
 /// Returns an event as one line of a log.
 pub(crate) fn event(event: &Event<'_>) -> String {
@@ -18,8 +18,8 @@ pub(crate) fn event(event: &Event<'_>) -> String {
             }
             line + &head.created.map_or_else(String::new, |created| format!(" created={created}"))
         }
-        Event::Delta { choice, delta: change, riders: carried } => {
-            format!("{choice} {}{}", delta(change), riders(carried))
+        Event::Delta { choice, delta: change, extras: carried } => {
+            format!("{choice} {}{}", delta(change), extras(carried))
         }
         Event::Usage { usage, .. } => format!(
             "usage prompt={} completion={} total={} cached={} reasoning={}",
@@ -42,7 +42,7 @@ pub(crate) fn event(event: &Event<'_>) -> String {
     }
 }
 
-/// Returns the change of a choice, as it stands in the line of its event.
+/// Returns the change of a choice, as the line of its event shows it.
 pub(crate) fn delta(delta: &Delta<'_>) -> String {
     match delta {
         Delta::Role => "role".to_owned(),
@@ -81,9 +81,9 @@ pub(crate) fn delta(delta: &Delta<'_>) -> String {
 }
 
 /// Returns the data attached to a change, each preceded by a space.
-pub(crate) fn riders(riders: &Riders<'_>) -> String {
+pub(crate) fn extras(extras: &FrameExtras<'_>) -> String {
     let mut line = String::new();
-    match &riders.logprobs {
+    match &extras.logprobs {
         Some(Logprobs::Tokens { content, refusal }) => {
             for entry in content.iter().chain(refusal).flatten() {
                 line += &format!(" logprob({:?})", entry.token.decoded());
@@ -97,11 +97,11 @@ pub(crate) fn riders(riders: &Riders<'_>) -> String {
         None => {}
     }
     let levels = [
-        ("asked.chunk", &riders.chunk_extensions),
-        ("asked.choice", &riders.choice_extensions),
-        ("chunk", &riders.chunk),
-        ("choice", &riders.choice),
-        ("delta", &riders.delta),
+        ("asked.chunk", &extras.chunk_extensions),
+        ("asked.choice", &extras.choice_extensions),
+        ("chunk", &extras.chunk),
+        ("choice", &extras.choice),
+        ("delta", &extras.delta),
     ];
     for (level, extras) in levels {
         for (key, value) in extras.iter() {

@@ -24,9 +24,10 @@ pub fn events(body: &str) -> Result<Vec<Value>, String> {
         let data = data.strip_prefix("data: ").ok_or_else(|| format!("no data: {frame}"))?;
         let event: Value = serde_json::from_str(data).map_err(|error| format!("{error}: {frame}"))?;
         let number = events.len();
-        if !data.starts_with(&format!("{{\"type\":\"{name}\",\"sequence_number\":{number},")) {
-            return Err(format!("type and number {number} come first: {frame}"));
-        }
+        fail_if!(
+            !data.starts_with(&format!("{{\"type\":\"{name}\",\"sequence_number\":{number},")),
+            "type and number {number} come first: {frame}"
+        );
         events.push(event);
     }
     match body.is_empty() || body.ends_with("\n\n") {
@@ -76,9 +77,7 @@ impl Fold {
             _ => at > 1 && self.last.is_none(),
         };
         let fails = matches!(kind, "response.failed" | "response.error");
-        if !order || self.failing != fails {
-            return Err("not in this place".to_owned());
-        }
+        fail_if!(!order || self.failing != fails, "not in this place");
         match kind {
             "response.created" | "response.queued" | "response.in_progress" => self.begins(event),
             "response.completed" | "response.incomplete" | "response.failed" => self.ends(kind, event),
@@ -115,9 +114,7 @@ impl Fold {
         for (key, there) in
             [("completed_at", completed), ("error", failed), ("incomplete_details", !completed && !failed)]
         {
-            if response[key].is_null() == there {
-                return Err(format!("{key}: {}", response[key]));
-            }
+            fail_if!(response[key].is_null() == there, "{key}: {}", response[key]);
         }
         let mut output = Vec::new();
         for (at, item) in self.items.iter().enumerate() {
@@ -147,16 +144,12 @@ impl Fold {
         if own.iter().any(|kind| item["type"] == *kind) {
             for key in ["content", "summary", "arguments", "input"] {
                 let empty = item.get(key).is_none_or(|value| *value == json!([]) || *value == json!(""));
-                if !empty {
-                    return Err(format!("{key} at the beginning: {}", item[key]));
-                }
+                fail_if!(!empty, "{key} at the beginning: {}", item[key]);
             }
         }
         let id = item["id"].as_str().ok_or("no id")?.to_owned();
         let suffix = self.id.as_ref().and_then(Value::as_str).unwrap().trim_start_matches("resp_").to_owned();
-        if !id.ends_with(&format!("_{suffix}_{}", self.items.len())) {
-            return Err(format!("id {id}"));
-        }
+        fail_if!(!id.ends_with(&format!("_{suffix}_{}", self.items.len())), "id {id}");
         self.items.push(Item {
             id,
             item: item.clone(),
@@ -172,13 +165,9 @@ impl Fold {
     fn item_done(&mut self, event: &Value) -> Result<(), String> {
         let item = self.item(event, &event["item"]["id"])?;
         let done = &event["item"];
-        if item.part.is_some() {
-            return Err("a part is open".to_owned());
-        }
+        fail_if!(item.part.is_some(), "a part is open");
         let status = done["status"].as_str().ok_or("no status")?;
-        if status == "in_progress" {
-            return Err("done and in progress".to_owned());
-        }
+        fail_if!(status == "in_progress", "done and in progress");
         let kind = done["type"].as_str().unwrap();
         let mut told = item.item.clone();
         told["status"] = json!(status);
@@ -279,16 +268,12 @@ impl Item {
 
     fn delta(&mut self, key: Option<&'static str>, event: &Value) -> Result<(), String> {
         let piece = event["delta"].as_str().ok_or("a delta without text")?;
-        if piece.is_empty() {
-            return Err("an empty delta".to_owned());
-        }
+        fail_if!(piece.is_empty(), "an empty delta");
         let Some(key) = key else {
             self.text.push_str(piece);
             return if self.ended { Err("more after its end".to_owned()) } else { Ok(()) };
         };
-        if self.part.is_none() {
-            return Err("a delta without its part".to_owned());
-        }
+        fail_if!(self.part.is_none(), "a delta without its part");
         self.logprobs.extend(event.get("logprobs").and_then(Value::as_array).cloned().unwrap_or_default());
         let part = self.part(key)?;
         let name = if part["type"] == "refusal" { "refusal" } else { "text" };
@@ -317,9 +302,7 @@ impl Item {
         let part = Self::with_bytes(self.part(key)?.clone(), &event["part"], &self.logprobs)?;
         *self.part(key)? = part.clone();
         same("part", &event["part"], &part)?;
-        if !self.ended {
-            return Err("a part that ends before its text".to_owned());
-        }
+        fail_if!(!self.ended, "a part that ends before its text");
         self.part = None;
         Ok(())
     }

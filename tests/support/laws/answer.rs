@@ -40,7 +40,7 @@ pub fn check_within(limit: usize, case: &Case, sizes: &[usize]) -> Result<(), St
     Ok(())
 }
 
-/// Returns the answer to a case whose engine sends `answer` as it is.
+/// Returns the answer to a case whose engine sends `answer` unchanged.
 fn rewritten_again(case: &Case, answer: &Answer) -> Answer {
     let status = answer.status;
     let events = case.streams() && status == 200;
@@ -85,9 +85,7 @@ pub fn check_small_limit(case: &Case, limit: usize, sizes: &[usize]) -> Result<(
     canonical::check(case, &answer)?;
     for cut in [Cut::Sizes(sizes), Cut::Bytes] {
         let other = case.run_within(limit, &cut);
-        if other != answer {
-            return Err(format!("the cut matters at {limit}\n{}\n{}", answer.body, other.body));
-        }
+        fail_if!(other != answer, "the cut matters at {limit}\n{}\n{}", answer.body, other.body);
     }
     Ok(())
 }

@@ -9,8 +9,8 @@ type Collected = Result<Value, Value>;
 
 /// Requests the same answer streamed and whole, and compares the contents.
 pub fn both_forms(case: &Case) -> Result<(), String> {
-    let stream = asked(case, json!({"stream": true, "stream_options": {"include_usage": true}}));
-    let whole = asked(case, json!({"stream": false}));
+    let stream = with_form(case, json!({"stream": true, "stream_options": {"include_usage": true}}));
+    let whole = with_form(case, json!({"stream": false}));
     let (stream, whole) = (stream.run(&Cut::Whole), whole.run(&Cut::Whole));
     let (collected, object) = (collected(&stream)?, parts(&whole));
     match collected == object {
@@ -19,7 +19,7 @@ pub fn both_forms(case: &Case) -> Result<(), String> {
     }
 }
 
-fn asked(case: &Case, form: Value) -> Case {
+fn with_form(case: &Case, form: Value) -> Case {
     let mut request = case.request.as_object().cloned().unwrap_or_default();
     request.remove("stream_options");
     request.extend(form.as_object().cloned().unwrap_or_default());

@@ -47,7 +47,7 @@ fn expected(case: &Case) -> AnswerContent {
 }
 
 /// Records where complete arguments end if they are followed by a repetition of themselves (engines of both;
-/// every name of an engine stands for versions that do it).
+/// every name of an engine includes versions that do it).
 fn once(call: &mut Call) {
     let mut values = serde_json::Deserializer::from_str(&call.arguments).into_iter::<Value>();
     if let Some(Ok(Value::Object(_) | Value::Array(_))) = values.next() {

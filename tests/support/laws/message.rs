@@ -93,7 +93,7 @@ fn content(message: &Value) -> Vec<Value> {
 /// Text of the thinking, text of the answer, and the calls with their arguments.
 type Said = (String, String, Vec<(String, Value)>);
 
-/// Checks that the message says what a chat client gets of the same answer.
+/// Checks that the message has the content that a chat client gets of the same answer.
 fn same_as_chat(case: &Case, folded: &Folded) -> Result<(), (String, String)> {
     let options = &case.options["invalid_event"];
     let options = if options.is_null() { json!({}) } else { json!({ "invalid_event": options }) };

@@ -1,4 +1,4 @@
-//! Laws of the wire format, as functions that return what is wrong. Property tests and fuzz targets share them.
+//! Laws of the wire format, as functions that return the violation. Property tests and fuzz targets share them.
 
 pub(crate) mod answer;
 pub(crate) mod cut;

@@ -13,7 +13,7 @@ pub(crate) fn check(body: &Value) -> Result<bool, String> {
     for engine in ENGINES {
         let material = ChatInputs { unseal: &unseal, ..ChatInputs::default() };
         let sent = ResponsesRequest::read(&bytes, &options)
-            .and_then(|asked| asked.chat(&material, &engine.takes, &options));
+            .and_then(|request| request.chat(&material, &engine.takes, &options));
         let sent = match sent {
             Ok(sent) => sent,
             Err(failure) if failure.code.as_deref() == Some("invalid_json") && !body.is_object() => {
@@ -33,19 +33,13 @@ fn check_contains(body: &Value, chat: &Value) -> Result<(), String> {
     let messages =
         chat["messages"].as_array().filter(|messages| !messages.is_empty()).ok_or("no messages")?;
     let written = Value::from(messages.clone()).to_string();
-    if written.contains(":null") {
-        return Err(format!("a null: {written}"));
-    }
-    if chat.as_object().unwrap().values().any(Value::is_null) {
-        return Err(format!("a null: {chat}"));
-    }
+    fail_if!(written.contains(":null"), "a null: {written}");
+    fail_if!(chat.as_object().unwrap().values().any(Value::is_null), "a null: {chat}");
     let all = body["input"].as_array().cloned().unwrap_or_default();
     for text in all.iter().filter(|item| item["role"].is_string()).filter_map(|item| item["content"].as_str())
     {
         let inner = Value::from(text).to_string();
-        if !written.contains(inner.trim_matches('"')) {
-            return Err(format!("{inner} is missing: {written}"));
-        }
+        fail_if!(!written.contains(inner.trim_matches('"')), "{inner} is missing: {written}");
     }
     let calls = all.iter().filter(|item| item["type"] == "custom_tool_call");
     let told: Vec<_> =

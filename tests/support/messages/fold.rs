@@ -1,5 +1,5 @@
 //! Rules for every stream of Messages events (messages 4): order, running indices, deltas of the kind of their block,
-//! one end. What a strict client adds up is the message.
+//! one end. The message is the sum of a strict client.
 
 use serde_json::{Value, json};
 
@@ -52,9 +52,7 @@ struct Reader {
 
 impl Reader {
     fn event(&mut self, event: &Value) -> Result<(), String> {
-        if self.is_over {
-            return Err("an event behind the end".to_owned());
-        }
+        fail_if!(self.is_over, "an event after the end");
         match (event["type"].as_str().unwrap(), self.message.is_some()) {
             ("ping", _) => Ok(()),
             ("error", _) => {
@@ -77,9 +75,10 @@ impl Reader {
 
     fn start(&mut self, message: &Value) -> Result<(), String> {
         whole(message)?;
-        if message["content"] != json!([]) || !message["stop_reason"].is_null() {
-            return Err("the beginning is not empty".to_owned());
-        }
+        fail_if!(
+            message["content"] != json!([]) || !message["stop_reason"].is_null(),
+            "the beginning is not empty"
+        );
         self.message = Some(message.clone());
         Ok(())
     }
@@ -89,9 +88,7 @@ impl Reader {
     }
 
     fn block_start(&mut self, event: &Value) -> Result<(), String> {
-        if self.open || self.has_delta {
-            return Err("another block is open, or the message has ended".to_owned());
-        }
+        fail_if!(self.open || self.has_delta, "another block is open, or the message has ended");
         let block = event["content_block"].clone();
         let is_empty = match block["type"].as_str() {
             Some("text") => block["text"] == "",
@@ -103,9 +100,7 @@ impl Reader {
             kind => kind.is_some(),
         };
         let next = self.blocks().len();
-        if !is_empty || event["index"] != json!(next) {
-            return Err(format!("not an empty block {next}"));
-        }
+        fail_if!(!is_empty || event["index"] != json!(next), "not an empty block {next}");
         self.blocks().push(block);
         self.open = true;
         Ok(())
@@ -123,9 +118,10 @@ impl Reader {
             ("thinking", "signature_delta") => ("signature", &delta["signature"]),
             ("tool_use", "input_json_delta") => {
                 let piece = delta["partial_json"].as_str().ok_or("no arguments")?;
-                if self.arguments.is_empty() && piece.trim().is_empty() {
-                    return Err("arguments begin with white space alone".to_owned());
-                }
+                fail_if!(
+                    self.arguments.is_empty() && piece.trim().is_empty(),
+                    "arguments begin with white space alone"
+                );
                 self.arguments.push_str(piece);
                 return if piece.is_empty() { Err("an empty delta".to_owned()) } else { Ok(()) };
             }
@@ -156,17 +152,13 @@ impl Reader {
         for key in ["stop_reason", "stop_sequence", "stop_details"] {
             message[key] = event["delta"].get(key).ok_or_else(|| format!("no {key}"))?.clone();
         }
-        if !message["stop_reason"].is_string() {
-            return Err("no stop reason".to_owned());
-        }
+        fail_if!(!message["stop_reason"].is_string(), "no stop reason");
         message["usage"] = event["usage"].clone();
         usage(&message["usage"])
     }
 
     fn end(self) -> Result<Folded, String> {
-        if !self.is_over {
-            return Err("no event ends it".to_owned());
-        }
+        fail_if!(!self.is_over, "no event ends it");
         Ok(Folded { message: self.message.unwrap_or(Value::Null), error: self.error })
     }
 }
@@ -176,17 +168,13 @@ pub fn whole(message: &Value) -> Result<(), String> {
     let keys = message.as_object().ok_or("not an object")?.keys().map(String::as_str).collect::<Vec<_>>();
     let expected =
         ["content", "id", "model", "role", "stop_details", "stop_reason", "stop_sequence", "type", "usage"];
-    if keys != expected {
-        return Err(format!("the keys of a message: {keys:?}"));
-    }
+    fail_if!(keys != expected, "the keys of a message: {keys:?}");
     let is_named = message["id"].as_str().is_some_and(|id| id.starts_with("msg_"))
         && message["type"] == "message"
         && message["role"] == "assistant"
         && message["model"].is_string()
         && message["content"].is_array();
-    if !is_named {
-        return Err(format!("not a message: {message}"));
-    }
+    fail_if!(!is_named, "not a message: {message}");
     usage(&message["usage"])
 }
 

@@ -51,6 +51,18 @@ const ADDED: [(&str, &str); 25] = [
 const CODES: [&str; 4] =
     ["context_length_exceeded", "insufficient_quota", "usage_not_included", "server_is_overloaded"];
 
+/// Events of dialects (4.9) that are not in the schema.
+pub const DIALECT_EVENTS: [&str; 8] = [
+    "response.reasoning.delta",
+    "response.reasoning.done",
+    "response.reasoning.summary.delta",
+    "response.reasoning.summary.added",
+    "response.tool_call.delta",
+    "response.additional_context",
+    "response.error",
+    "response.rate_limits.updated",
+];
+
 /// Schemas by name, from the published description, with the departures that were met so far.
 pub struct Schemas {
     all: Value,

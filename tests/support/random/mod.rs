@@ -24,7 +24,6 @@ pub fn library_case(case: &slow::Case) -> Case {
         name: "random".to_owned(),
         api,
         upstream: api,
-        engine: "auto".to_owned(),
         request,
         options: case.options.clone(),
         status: case.upstream_status,
@@ -32,5 +31,6 @@ pub fn library_case(case: &slow::Case) -> Case {
         events,
         ending: if case.eof_reset { Ending::Reset } else { Ending::Clean },
         now: case.now,
+        ..Case::default()
     }
 }

@@ -5,6 +5,7 @@ use super::chunks::{Chunks, Piece, find};
 use super::engine::CloseKind;
 use super::{KEY, PATIENCE, PROMPT, within};
 use serde::Deserialize;
+use serde_json::Value;
 use socket2::{Domain, SockRef, Socket, Type};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -147,11 +148,49 @@ impl Request {
         out
     }
 
-    /// Sends the request on a new connection and reads the whole response.
-    pub async fn ask(&self, to: SocketAddr) -> Answer {
-        let mut client = Client::connect(to).await;
+    /// Sends the request on a new connection.
+    pub async fn send(&self, to: SocketAddr) -> Client {
+        Client::sending(to, &self.bytes()).await
+    }
+
+    /// Sends the request on a new connection, and reads the head of the response, which must have status 200.
+    pub async fn begin(&self, to: SocketAddr) -> Client {
+        let mut client = self.send(to).await;
+        assert_eq!(client.head().await.status, 200);
+        client
+    }
+
+    /// Sends the request as [`Self::begin`] does, and reads events until one contains `what`.
+    pub async fn begin_until(&self, to: SocketAddr, what: &str) -> Client {
+        let mut client = self.begin(to).await;
+        client.event_with(what).await;
+        client
+    }
+
+    /// Sends the request on a new connection with a small receive buffer.
+    pub async fn send_narrow(&self, to: SocketAddr) -> Client {
+        let mut client = Client::connect_narrow(to).await;
         client.send(&self.bytes()).await;
-        client.answer().await
+        client
+    }
+
+    /// Sends the request on a new connection and reads the whole response.
+    pub async fn answer(&self, to: SocketAddr) -> Answer {
+        self.send(to).await.answer().await
+    }
+
+    /// Repeats the request until its answer is as `is_good` wants it, and returns that answer.
+    pub async fn answer_until(&self, to: SocketAddr, is_good: impl Fn(&Answer) -> bool) -> Answer {
+        let start = Instant::now();
+        loop {
+            let answer = self.answer(to).await;
+            if is_good(&answer) {
+                return answer;
+            }
+            let (status, text) = (answer.head.status, String::from_utf8_lossy(&answer.body));
+            assert!(start.elapsed() < PATIENCE, "{} stays {status}: {text}", self.target);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 }
 
@@ -262,6 +301,18 @@ impl Answer {
         std::str::from_utf8(&self.body).expect("samewire writes UTF-8")
     }
 
+    /// Parses the body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {}", self.text()))
+    }
+
+    /// Returns the response, which must have this status.
+    #[track_caller]
+    pub fn with_status(self, status: u16) -> Self {
+        assert_eq!(self.head.status, status, "{}", String::from_utf8_lossy(&self.body));
+        self
+    }
+
     /// Parses the error that this response is, and checks what all HTTP errors have in common.
     pub fn fault(&self) -> ErrorBody {
         assert!(self.head.status >= 400, "an error, not {} {}", self.head.status, self.text());
@@ -276,10 +327,10 @@ impl Answer {
         ErrorBody::parse(self.text())
     }
 
-    /// Returns status, type and code of the error that this response is.
-    pub fn failure(&self) -> (u16, String, Option<String>) {
+    /// Returns status, type and code of the error that this response is, in one line.
+    pub fn failure(&self) -> String {
         let fault = self.fault();
-        (self.head.status, fault.kind, fault.code)
+        [self.head.status.to_string(), fault.kind].into_iter().chain(fault.code).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -307,6 +358,13 @@ impl Client {
         Self::over(stream)
     }
 
+    /// Connects to `to` and writes these bytes.
+    pub async fn sending(to: SocketAddr, bytes: &[u8]) -> Self {
+        let mut client = Self::connect(to).await;
+        client.send(bytes).await;
+        client
+    }
+
     /// Connects with a small receive buffer, so that the kernel does not hide a client that has stopped reading.
     pub async fn connect_narrow(to: SocketAddr) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
@@ -322,12 +380,12 @@ impl Client {
         Self { stream, inbox: Vec::new(), framing: Framing::None, ended: None, text: Vec::new(), patience }
     }
 
-    /// Sets how long the server may be silent, or take to read what is sent at once, before the test fails.
+    /// Sets how long the server may be silent, or take to read bytes sent at once, before the test fails.
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// Returns the connection after a response head, and the bytes that have been read behind that head.
+    /// Returns the connection after a response head, and the bytes that have been read after that head.
     pub(super) fn into_parts(self) -> (TcpStream, Vec<u8>) {
         (self.stream, self.inbox)
     }
@@ -501,9 +559,9 @@ impl Client {
 
     /// Reads a complete response. Returns `None` if the connection is closed instead.
     pub async fn try_answer(&mut self) -> Option<Answer> {
-        let asked = Instant::now();
+        let start = Instant::now();
         let head = self.try_head().await?;
-        let waited = asked.elapsed();
+        let waited = start.elapsed();
         let body = self.rest().await;
         Some(Answer { head, body, ended: self.ended(), waited })
     }

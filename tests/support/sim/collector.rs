@@ -1,6 +1,6 @@
 //! Trace collector: accepts OTLP posts, decodes them with the protocol's own types, and answers by a script.
 
-use crate::sim::{Engine, PATIENCE, Script, until};
+use crate::sim::{Engine, Script, until};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
@@ -58,7 +58,7 @@ impl Collector {
 
     /// Waits until at least `count` spans have arrived, and returns all of them.
     pub async fn wait(&self, count: usize) -> Vec<Span> {
-        until(&format!("{count} spans"), PATIENCE, || self.spans().len() >= count).await;
+        until(&format!("{count} spans"), || self.spans().len() >= count).await;
         self.spans()
     }
 }

@@ -4,7 +4,8 @@
 //! arrived until the script ends or the connection is closed. The engine records when and how the close reached it.
 
 use super::chunks::{Chunks, Piece, find};
-use super::script::{Gate, Script, Step, flood_event};
+use super::script::{Gate, MOMENTS, Script, Step, flood_event};
+use serde_json::Value;
 use socket2::SockRef;
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -62,6 +63,35 @@ impl Attempt {
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("bodies are UTF-8")
     }
+
+    /// Parses the body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {}", self.text()))
+    }
+}
+
+/// Engine, one that is being started, or the script by which it answers every request.
+pub trait IntoEngine {
+    /// Starts the engine, if it is not running yet.
+    fn into_engine(self) -> impl Future<Output = Engine> + Send;
+}
+
+impl IntoEngine for Engine {
+    async fn into_engine(self) -> Self {
+        self
+    }
+}
+
+impl<F: Future<Output = Engine> + Send> IntoEngine for F {
+    async fn into_engine(self) -> Engine {
+        self.await
+    }
+}
+
+impl IntoEngine for Script {
+    async fn into_engine(self) -> Engine {
+        Engine::script(self).await
+    }
 }
 
 type Answering = dyn Fn(&Attempt) -> Script + Send + Sync;
@@ -112,6 +142,24 @@ impl Engine {
         Self::on(std::net::TcpListener::bind("127.0.0.1:0").expect("a free port"), answering).await
     }
 
+    /// Creates engines that answer like one that [`Self::answering`] creates.
+    pub async fn several(
+        count: usize,
+        answering: impl Fn(&Attempt) -> Script + Clone + Send + Sync + 'static,
+    ) -> Vec<Self> {
+        let mut engines = Vec::new();
+        for _ in 0..count {
+            engines.push(Self::answering(answering.clone()).await);
+        }
+        engines
+    }
+
+    /// Creates an engine that answers each request up to the moment that is named in it.
+    pub async fn by_moment() -> Self {
+        let moment = |text: &str| MOMENTS.into_iter().find(|moment| text.contains(moment)).expect("a moment");
+        Self::answering(move |attempt| Script::up_to(moment(attempt.text()))).await
+    }
+
     /// Creates an engine on a listener of the test's own.
     pub async fn on(
         listener: std::net::TcpListener,
@@ -126,7 +174,7 @@ impl Engine {
             attempts: Mutex::default(),
             probes: Mutex::default(),
             health: Mutex::new(Script::new().whole("200 OK", "", "")),
-            models: Mutex::new(Script::new().json("200 OK", models)),
+            models: Mutex::new(Script::ok(models)),
             routes: Mutex::default(),
             body_read_limit: AtomicUsize::new(usize::MAX),
             crash: Gate::default(),
@@ -167,7 +215,7 @@ impl Engine {
     pub async fn crash(&self) {
         self.shared.crash.open();
         let gone = || self.task.is_finished() && self.open_connections() == 0;
-        super::until("it has gone", super::PATIENCE, gone).await;
+        super::until("it has gone", gone).await;
     }
 
     /// Returns every request but the GETs of probes, in order of arrival.
@@ -182,7 +230,7 @@ impl Engine {
 
     /// Waits until at least `n` requests have arrived, and returns all of them.
     pub async fn wait_attempts(&self, n: usize) -> Vec<Attempt> {
-        super::until(&format!("{n} attempts"), super::PATIENCE, || self.attempt_count() >= n).await;
+        super::until(&format!("{n} attempts"), || self.attempt_count() >= n).await;
         self.attempts()
     }
 
@@ -224,7 +272,7 @@ impl Engine {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
@@ -246,10 +294,10 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 /// Guard that increments a counter and decrements it when dropped.
-struct Counted<'a>(&'a AtomicUsize);
+pub(super) struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {
-    fn up(count: &'a AtomicUsize) -> Self {
+    pub(super) fn up(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(count)
     }

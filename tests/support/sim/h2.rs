@@ -2,7 +2,7 @@
 //! refuse, send GOAWAY, reset and withhold window whenever a test wants that. Request heads are not decoded: a
 //! request with a body counts as a generation, one without as a probe.
 
-use super::engine::CloseKind;
+use super::engine::{CloseKind, Counted, lock};
 use super::frames::kinds::{DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE};
 use super::frames::{ACK, END_HEADERS, END_STREAM, Frame, PREFACE, frame};
 use super::script::{Gate, Script, Step};
@@ -10,7 +10,7 @@ use socket2::SockRef;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -162,7 +162,7 @@ impl H2Engine {
 
     /// Waits until at least `n` requests have arrived, and returns all of them.
     pub async fn wait(&self, n: usize) -> Vec<H2Attempt> {
-        super::until(&format!("{n} requests"), super::PATIENCE, || self.attempts().len() >= n).await;
+        super::until(&format!("{n} requests"), || self.attempts().len() >= n).await;
         self.attempts()
     }
 
@@ -174,25 +174,6 @@ impl H2Engine {
     /// Number of open connections.
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-struct Counted<'a>(&'a AtomicUsize);
-
-impl<'a> Counted<'a> {
-    fn up(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(count)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -317,10 +298,10 @@ impl Connection {
             }
             HEADERS => {
                 let number = {
-                    let mut asked = lock(&self.shared.attempts);
-                    let number = asked.len();
+                    let mut all = lock(&self.shared.attempts);
+                    let number = all.len();
                     let (connection, body) = (self.id, Vec::new());
-                    asked.push(H2Attempt { connection, stream, number, body, reset: None, finished: false });
+                    all.push(H2Attempt { connection, stream, number, body, reset: None, finished: false });
                     number
                 };
                 self.streams.insert(stream, (number, None));
@@ -353,8 +334,8 @@ impl Connection {
 
     fn answer(&mut self, stream: u32) {
         let number = self.streams[&stream].0;
-        let asked = lock(&self.shared.attempts)[number].clone();
-        let acts = (self.shared.answering)(&asked);
+        let attempt = lock(&self.shared.attempts)[number].clone();
+        let acts = (self.shared.answering)(&attempt);
         let (out, shared) = (Arc::clone(&self.out), Arc::clone(&self.shared));
         let task = self.running.spawn(async move {
             let _active = Counted::up(&shared.active);

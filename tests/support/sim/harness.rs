@@ -1,8 +1,9 @@
 //! Runs the samewire binary as a process, and checks after every test what must always be true of it.
 
-use super::client::{Answer, Request};
-use super::engine::Engine;
+use super::client::{Answer, Client, Request};
+use super::engine::{Engine, IntoEngine};
 use super::names::NameFiles;
+use super::script::Script;
 use super::{KEY, PATIENCE, PROMPT, until};
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -42,6 +43,11 @@ impl Setup {
         Self::default()
     }
 
+    /// Creates a setup with this engine as the only upstream, configured as vLLM.
+    pub fn before(engine: &Engine) -> Self {
+        Self::new().upstream(&engine.url()).args(&["--engine", "vllm"])
+    }
+
     /// Appends command-line arguments.
     pub fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(|&arg| arg.to_owned()));
@@ -67,7 +73,7 @@ impl Setup {
         self
     }
 
-    /// Lists the engine in the configuration file with `url` in place of its own address.
+    /// Lists the engine in the configuration file with `url` instead of its own address.
     pub fn upstream_at(mut self, url: &str, lines: &str) -> Self {
         self.upstream_url = Some(url.to_owned());
         self.upstream_keys(lines)
@@ -232,8 +238,8 @@ impl Samewire {
         rest.split('"').next()?.parse().ok()
     }
 
-    /// Returns all lines read so far. Lines are written by a thread of their own and read by another: use
-    /// [`Samewire::logged`] for what has just happened.
+    /// Returns all lines read so far. One thread writes lines and another reads them: use
+    /// [`Samewire::logged`] for recent events.
     pub fn logs(&self) -> Vec<String> {
         self.logs.lock().expect("no thread panics with the lock").clone()
     }
@@ -266,12 +272,12 @@ impl Samewire {
     }
 
     /// Waits until `count` requests are logged, and returns their lines. They are counted in the metrics by then,
-    /// and what was logged before them has been read. Fails the test if there are more.
+    /// and all earlier lines have been read. Fails the test if there are more.
     pub async fn finished(&self, count: usize) -> Vec<String> {
         self.logged(LINES_OF_ONE_REQUEST, count).await
     }
 
-    /// Waits until no request is under way, and fetches `/metrics`: what has been answered is counted in them.
+    /// Waits until no request is under way, and fetches `/metrics`, which then count all answers.
     pub async fn metrics(&self) -> String {
         let start = Instant::now();
         loop {
@@ -288,7 +294,7 @@ impl Samewire {
 
     /// Fetches `/metrics` at once, while requests may be under way.
     pub async fn metrics_now(&self) -> String {
-        let answer = Request::get("/metrics").ask(self.admin).await;
+        let answer = Request::get("/metrics").answer(self.admin).await;
         assert_eq!(answer.head.status, 200, "/metrics");
         answer.text().to_owned()
     }
@@ -314,7 +320,12 @@ impl Samewire {
 
     /// Sends a GET to the admin listener.
     pub async fn admin(&self, target: &str) -> Answer {
-        Request::get(target).ask(self.admin).await
+        Request::get(target).answer(self.admin).await
+    }
+
+    /// Waits until a page of the admin listener has this status.
+    pub async fn admin_becomes(&self, target: &str, status: u16) -> Answer {
+        Request::get(target).answer_until(self.admin, |answer| answer.head.status == status).await
     }
 
     /// Resident anonymous memory, in bytes. Pages of the binary are not counted: they are loaded as the code runs,
@@ -373,7 +384,7 @@ impl Samewire {
         let before = self.count_logged(IN_FORCE);
         self.configure(text);
         self.signal("HUP");
-        until("it is in force", PATIENCE, || self.count_logged(IN_FORCE) > before).await;
+        until("it is in force", || self.count_logged(IN_FORCE) > before).await;
     }
 
     /// Path of the configuration file.
@@ -393,13 +404,19 @@ impl Samewire {
         self.child.try_wait().expect("a child").is_none()
     }
 
+    /// Sends SIGTERM and waits until the process has ended well.
+    pub async fn stop(&mut self) {
+        self.signal("TERM");
+        assert_eq!(self.exit(PATIENCE).await.code(), Some(0));
+    }
+
     /// Waits for the process to exit, at most for `limit`, and then until its whole log has been read.
     pub async fn exit(&mut self, limit: Duration) -> ExitStatus {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
                 let is_read = || self.reader.is_finished() || *self.deaf.0.lock().expect("no panic");
-                until("its log is read", PATIENCE, is_read).await;
+                until("its log is read", is_read).await;
                 return status;
             }
             assert!(start.elapsed() < limit, "still running {limit:?} later");
@@ -443,12 +460,13 @@ impl Drop for World {
 
 impl World {
     /// Starts samewire in front of `engine`, configured as vLLM.
-    pub async fn start(engine: Engine, setup: Setup) -> Self {
+    pub async fn start(engine: impl IntoEngine, setup: Setup) -> Self {
         Self::start_as(engine, "vllm", setup).await
     }
 
     /// Starts samewire in front of `engine`, configured as this kind of engine.
-    pub async fn start_as(engine: Engine, kind: &str, setup: Setup) -> Self {
+    pub async fn start_as(engine: impl IntoEngine, kind: &str, setup: Setup) -> Self {
+        let engine = engine.into_engine().await;
         let mut setup = setup.args(&["--engine", kind]);
         if !setup.upstream_keys.is_empty() {
             let url = setup.upstream_url.clone().unwrap_or_else(|| engine.url());
@@ -460,10 +478,35 @@ impl World {
         Self { engine, others: Vec::new(), samewire, faulty: setup.allows_errors, ended: false }
     }
 
+    /// Starts samewire in front of an engine that answers every request with one token.
+    pub async fn plain(setup: Setup) -> Self {
+        Self::start(Script::answer("a", 1), setup).await
+    }
+
+    /// Starts [`World::plain`] with these lines in the configuration file.
+    pub async fn configured(lines: &str) -> Self {
+        Self::plain(Setup::new().config(lines)).await
+    }
+
+    /// Sends one request to a samewire in front of `engine`, which must pass the checks of [`World::end`] afterwards.
+    pub async fn answer(engine: impl IntoEngine, setup: Setup, request: &Request) -> Answer {
+        let world = Self::start(engine, setup).await;
+        let answer = world.request(request).await;
+        world.end().await;
+        answer
+    }
+
     /// Starts samewire in front of several vLLM engines, named `e0`, `e1` and so on. `lines` holds further
     /// configuration lines for each.
-    pub async fn fleet(engines: Vec<Engine>, setup: Setup, lines: &[&str]) -> Self {
-        let mut setup = setup;
+    pub async fn fleet(
+        scripts: impl IntoIterator<Item = impl IntoEngine>,
+        mut setup: Setup,
+        lines: &[&str],
+    ) -> Self {
+        let mut engines = Vec::new();
+        for script in scripts {
+            engines.push(script.into_engine().await);
+        }
         for (n, engine) in engines.iter().enumerate() {
             let (url, more) = (engine.url(), lines.get(n).unwrap_or(&""));
             setup.config +=
@@ -473,6 +516,17 @@ impl World {
         let mut engines = engines.into_iter();
         let engine = engines.next().expect("an engine at least");
         Self { engine, others: engines.collect(), samewire, faulty: setup.allows_errors, ended: false }
+    }
+
+    /// Starts [`World::fleet`] and waits until every engine is up.
+    pub async fn fleet_up(
+        scripts: impl IntoIterator<Item = impl IntoEngine>,
+        setup: Setup,
+        lines: &[&str],
+    ) -> Self {
+        let world = Self::fleet(scripts, setup, lines).await;
+        world.wait_until_up().await;
+        world
     }
 
     /// Returns every engine, the first one included.
@@ -498,15 +552,57 @@ impl World {
         self.samewire.proxy
     }
 
+    /// Sends a request to samewire on a new connection.
+    pub async fn send(&self, request: &Request) -> Client {
+        request.send(self.samewire.proxy).await
+    }
+
+    /// Sends a request to samewire as [`Request::begin`] does.
+    pub async fn begin(&self, request: &Request) -> Client {
+        request.begin(self.samewire.proxy).await
+    }
+
+    /// Sends a request to samewire as [`Request::begin_until`] does.
+    pub async fn begin_until(&self, request: &Request, what: &str) -> Client {
+        request.begin_until(self.samewire.proxy, what).await
+    }
+
+    /// Sends a GET to samewire and reads the whole response.
+    pub async fn get(&self, target: &str) -> Answer {
+        self.request(&Request::get(target)).await
+    }
+
+    /// Sends a POST to samewire and reads the whole response.
+    pub async fn post(&self, target: &str, body: impl Into<Vec<u8>>) -> Answer {
+        self.request(&Request::post(target, body)).await
+    }
+
+    /// Sends a chat request with this body to samewire and reads the whole response.
+    pub async fn chat(&self, body: impl Into<Vec<u8>>) -> Answer {
+        self.request(&Request::chat(body)).await
+    }
+
+    /// Sends the request of [`Request::stream`] to samewire and reads the whole response.
+    pub async fn stream(&self, more: &str) -> Answer {
+        self.request(&Request::stream(more)).await
+    }
+
     /// Sends a request to samewire on a new connection and reads the whole response.
-    pub async fn ask(&self, request: &Request) -> Answer {
-        request.ask(self.samewire.proxy).await
+    pub async fn request(&self, request: &Request) -> Answer {
+        request.answer(self.samewire.proxy).await
     }
 
     /// Checks what must be true once all clients have their responses: no generation and no request is left over,
     /// nothing has panicked, and no prompt or key is in logs or metrics.
     pub async fn end(self) {
         self.end_after_panics(0).await;
+    }
+
+    /// Makes the checks of [`World::end`] after `attempts` requests have reached the first engine.
+    #[track_caller]
+    pub fn end_after(self, attempts: usize) -> impl Future<Output = ()> {
+        assert_eq!(self.engine.attempt_count(), attempts, "requests that reached the engine");
+        self.end()
     }
 
     /// Finishes the test without checks, because the test has ended the process itself.
@@ -518,7 +614,7 @@ impl World {
     pub async fn end_after_panics(mut self, panics: u64) {
         self.ended = true;
         let idle = || self.engines().all(|engine| engine.active_generations() == 0);
-        until("no active generation", PATIENCE, idle).await;
+        until("no active generation", idle).await;
         let metrics = self.samewire.metrics().await;
         let counted = format!("samewire_panics_total {panics}");
         assert!(metrics.lines().any(|line| line == counted), "{counted} is expected: {metrics}");

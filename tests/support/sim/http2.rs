@@ -39,6 +39,13 @@ impl RawH2Client {
         Self::open_with(Client::connect(to).await, &[]).await
     }
 
+    /// Connects as [`Self::open`] does, and sends a request on stream 1.
+    pub async fn with_request(to: SocketAddr, request: &Request) -> Self {
+        let mut this = Self::open(to).await;
+        this.send_request(1, request).await;
+        this
+    }
+
     /// Sends the preface and these settings on an existing connection.
     pub async fn open_with(client: Client, settings: &[(u16, u32)]) -> Self {
         let (stream, inbox) = client.into_parts();
@@ -127,7 +134,7 @@ impl RawH2Client {
     }
 
     /// Sends a request on `stream`.
-    pub async fn ask(&mut self, stream: u32, request: &Request) {
+    pub async fn send_request(&mut self, stream: u32, request: &Request) {
         self.send(&Self::request(stream, request)).await;
     }
 
@@ -207,7 +214,7 @@ impl RawH2Client {
     pub async fn read_until(&mut self, stream: u32, text: &str) {
         let mut said = String::new();
         while !said.contains(text) {
-            let frame = self.next().await.unwrap_or_else(|end| panic!("{end:?} behind {said}"));
+            let frame = self.next().await.unwrap_or_else(|end| panic!("{end:?} after {said}"));
             if frame.kind == kinds::DATA && frame.stream == stream {
                 said += &String::from_utf8_lossy(&frame.payload);
             }
@@ -300,7 +307,7 @@ impl H2Client {
     }
 
     /// Sends a request and reads the whole response.
-    pub async fn ask(&mut self, request: &Request) -> H2Answer {
+    pub async fn request(&mut self, request: &Request) -> H2Answer {
         let response = self.begin(request).await.unwrap_or_else(|error| panic!("no answer: {error}"));
         Self::read(response).await
     }

@@ -4,6 +4,7 @@
 //! Nothing here is an HTTP framework, because half of the tests break the framing on purpose. All three parts talk
 //! over real sockets on loopback, ports are chosen by the kernel, and every wait is for a condition with a limit.
 
+mod addresses;
 mod chunks;
 mod client;
 mod engine;
@@ -16,16 +17,32 @@ mod script;
 mod socket;
 pub mod tls;
 
+pub use addresses::{refusing, unanswered_address};
 pub use chunks::{Chunks, Piece};
 pub use client::{Answer, Client, Ended, ErrorBody, Head, Request};
-pub use engine::{Attempt, CloseKind, Engine};
+pub use engine::{Attempt, CloseKind, Engine, IntoEngine};
 pub use frames::{frame, kinds};
 pub use harness::{IN_FORCE, LINES_OF_ONE_REQUEST, Samewire, Setup, World, write_secret};
 pub use http2::{H2Client, Hangup, RawH2Client};
 pub use names::{Dns, DnsReply, NAME, NameFiles};
-pub use script::{Gate, Script, Step, json_string};
+pub use script::{Gate, MOMENTS, Script, Step, json_string};
 pub use socket::{Frame, Socket};
 
+/// Names that nearly every test of the binary uses.
+pub mod prelude {
+    pub use super::{
+        Answer, Attempt, Client, CloseKind, Ended, Engine, Gate, KEY, PATIENCE, PROMPT, Request, SOON,
+        Samewire, Script, Setup, Socket, Step, World, assert_members, assert_took, eventually, json_string,
+        until, until_within, within, write_secret,
+    };
+    pub use serde_json::{Value, json};
+    pub use std::net::SocketAddr;
+    pub use std::sync::atomic::{AtomicUsize, Ordering};
+    pub use std::sync::{Arc, Mutex};
+    pub use std::time::{Duration, Instant};
+}
+
+use serde_json::Value;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
@@ -42,13 +59,43 @@ pub const SOON: Duration = Duration::from_secs(5);
 /// Limit of every single wait of a test.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
+/// Waits until `condition` holds. Fails the test, naming `what`, when it does not within [`PATIENCE`].
+pub async fn until(what: &str, condition: impl FnMut() -> bool) {
+    until_within(what, PATIENCE, condition).await;
+}
+
 /// Waits until `condition` holds. Fails the test, naming `what`, when it does not within `limit`.
-pub async fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+pub async fn until_within(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < limit, "waited {limit:?} in vain: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+/// Waits until `condition` holds, which may send requests. Fails the test, naming `what`, when it does not within
+/// [`PATIENCE`].
+pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !condition().await {
+        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Checks that a JSON object has these members, and perhaps others.
+#[track_caller]
+pub fn assert_members(object: &Value, expected: &Value) {
+    for (name, value) in expected.as_object().expect("members") {
+        assert_eq!(object[name], *value, "{name}: {object}");
+    }
+}
+
+/// Checks that more than this many milliseconds have passed since `start`, and less than [`PATIENCE`].
+#[track_caller]
+pub fn assert_took(start: Instant, millis: u64) {
+    let took = start.elapsed();
+    assert!(took > Duration::from_millis(millis) && took < PATIENCE, "{took:?}");
 }
 
 /// Returns the value of `future`. Fails the test, naming `what`, when it does not resolve within [`PATIENCE`].

@@ -49,7 +49,7 @@ impl NameFiles {
         command
     }
 
-    /// Makes the engine's name resolve to these addresses. With none, the DNS server is asked.
+    /// Makes the engine's name resolve to these addresses. With none, the DNS server is queried.
     pub fn set_hosts(&self, addresses: &[Ipv4Addr]) {
         let line = |address: &Ipv4Addr| format!("{address} {NAME}\n");
         self.write("hosts", &addresses.iter().map(line).collect::<String>());
@@ -91,7 +91,7 @@ pub struct Dns {
 }
 
 impl Dns {
-    /// Starts a server on a loopback address of its own. Returns `None` and prints a note if port 53 is not
+    /// Starts a server on its own loopback address. Returns `None` and prints a note if port 53 is not
     /// available.
     pub fn start(says: DnsReply) -> Option<Self> {
         let process = std::process::id().to_be_bytes();
@@ -104,11 +104,11 @@ impl Dns {
             return None;
         };
         let this = Self { address, reply: Arc::new(Mutex::new(says)), questions: Arc::default() };
-        let (says, asked) = (Arc::clone(&this.reply), Arc::clone(&this.questions));
+        let (says, questions) = (Arc::clone(&this.reply), Arc::clone(&this.questions));
         std::thread::spawn(move || {
             let mut space = [0; 512];
             while let Ok((length, from)) = socket.recv_from(&mut space) {
-                asked.fetch_add(1, Ordering::SeqCst);
+                questions.fetch_add(1, Ordering::SeqCst);
                 let says = *says.lock().expect("no thread panics with the lock");
                 if let Some(answer) = answer(&space[..length], says) {
                     let _ = socket.send_to(&answer, from);
@@ -123,7 +123,7 @@ impl Dns {
         *self.reply.lock().expect("no thread panics with the lock") = says;
     }
 
-    /// Number of questions received. Each lookup asks two, one for IPv4 and one for IPv6.
+    /// Number of questions received. Each lookup sends two, one for IPv4 and one for IPv6.
     pub fn question_count(&self) -> usize {
         self.questions.load(Ordering::SeqCst)
     }

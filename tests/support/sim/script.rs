@@ -36,6 +36,12 @@ impl Default for Gate {
 }
 
 impl Gate {
+    /// Creates a gate, and another handle of it.
+    pub fn pair() -> (Self, Self) {
+        let gate = Self::default();
+        (gate.clone(), gate)
+    }
+
     /// Opens the gate for all present and later waiters.
     pub fn open(&self) {
         self.0.close();
@@ -48,6 +54,10 @@ impl Gate {
     }
 }
 
+/// Progress of an engine with its answer.
+pub const MOMENTS: [&str; 6] =
+    ["before-head", "prefill", "after-role", "between-tokens", "writing", "half-body"];
+
 /// List of steps, built by chained calls. The text steps write chat chunks as vLLM does, unless a test gives the
 /// JSON.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +67,32 @@ impl Script {
     /// Creates a script without steps.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Creates a script that has begun a stream: the head, and the role chunk.
+    pub fn stream() -> Self {
+        Self::new().head_sse().role()
+    }
+
+    /// Creates a script in which the engine makes progress up to this one of [`MOMENTS`].
+    pub fn up_to(moment: &str) -> Self {
+        let stream = Self::new().head_sse();
+        match moment {
+            "before-head" => Self::new().hang(),
+            "prefill" => stream.hang(),
+            "after-role" => stream.role().hang(),
+            "between-tokens" => stream.role().tok("a", 2, Duration::ZERO).hang(),
+            "writing" => stream.role().then(Step::Flood { events: 10_000, size: 4096 }).hang(),
+            "half-body" => Self::new()
+                .raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n{\"id\":\"chatcmpl-1\",")
+                .hang(),
+            other => panic!("no moment {other}"),
+        }
+    }
+
+    /// Creates a script that writes a complete JSON response with status 200.
+    pub fn ok(body: impl ToString) -> Self {
+        Self::new().json("200 OK", &body.to_string())
     }
 
     /// Writes these bytes.
@@ -136,6 +172,11 @@ impl Script {
         self.delta("{}", &json_string(reason))
     }
 
+    /// Ends the stream: the finish chunk with `stop`, `[DONE]`, and the end of the body.
+    pub fn stop(self) -> Self {
+        self.finish("stop").done().end()
+    }
+
     /// Writes the trailing usage chunk.
     pub fn usage(self, prompt: u32, completion: u32) -> Self {
         let total = prompt + completion;
@@ -156,7 +197,7 @@ impl Script {
 
     /// Returns a complete streamed answer of `n` tokens.
     pub fn answer(name: &str, n: usize) -> Self {
-        Self::new().head_sse().role().tok(name, n, Duration::ZERO).finish("stop").usage(3, 5).done().end()
+        Self::stream().tok(name, n, Duration::ZERO).finish("stop").usage(3, 5).done().end()
     }
 
     /// Pauses for this long.

@@ -167,6 +167,12 @@ impl Socket {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text}"))
     }
 
+    /// Sends a message and reads all events of its response.
+    pub async fn exchange(&mut self, message: &str) -> Vec<Value> {
+        self.send(message).await;
+        self.response().await
+    }
+
     /// Reads all events of one response and checks their sequence numbers.
     pub async fn response(&mut self) -> Vec<Value> {
         let mut all: Vec<Value> = Vec::new();
@@ -203,7 +209,7 @@ impl Socket {
         // The server may have closed the connection before this answer arrives.
         let payload: Vec<u8> = code.iter().flat_map(|code| code.to_be_bytes()).collect();
         self.try_raw(&Self::masked(0x88, &payload)).await;
-        assert_eq!(self.next().await, None, "nothing behind the close");
+        assert_eq!(self.next().await, None, "nothing after the close");
         code
     }
 }

@@ -179,7 +179,7 @@ impl Authority {
         roots
     }
 
-    /// Returns the configuration of a TLS client that trusts this authority, and presents `own` if asked for a
+    /// Returns the configuration of a TLS client that trusts this authority, and presents `own` if the server requests a
     /// certificate.
     pub fn client(&self, own: Option<&CertifiedPair>) -> Arc<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(ring::default_provider().into());

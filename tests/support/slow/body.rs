@@ -73,7 +73,7 @@ fn is_misfiled(choice: &Entry) -> bool {
         && ends_itself(&choice.finish)
 }
 
-/// Returns true if reasoning may become text: always, or JSON where the request asks for a format.
+/// Returns true if reasoning may become text: always, or JSON if the request has a format.
 fn promotes(case: &Case, reasoning: &str) -> bool {
     let format = case.request["response_format"]["type"].as_str().unwrap_or("text");
     match case.options["promote_reasoning"].as_bool() {

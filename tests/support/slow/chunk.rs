@@ -8,7 +8,7 @@ use super::{Case, is_chat, passes_unknown};
 /// Extensions that the client requested, with their JSON.
 pub type Extensions = Vec<(&'static str, String)>;
 
-/// Content of a chunk. Empty texts and lists stand for absent ones.
+/// Content of a chunk. Empty texts and lists mean absent ones.
 #[derive(Clone, Debug)]
 pub struct Chunk {
     pub id: String,

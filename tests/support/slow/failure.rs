@@ -175,7 +175,7 @@ impl EngineError {
         }
     }
 
-    /// Reads FastAPI's form: a text, or a list of fields and what is wrong with each.
+    /// Reads FastAPI's form: a text, or a list of fields and the mistake of each.
     fn detail(json: &Json) -> Option<Self> {
         let detail = json.get("detail")?;
         if let Some(text) = detail.string() {
@@ -226,7 +226,7 @@ impl EngineError {
             (Some(status), _) | (None, Some(status)) => row(status),
             (None, None) => status_of_kind(&self.kind),
         };
-        // What is said of the request itself is a refusal, whatever the status.
+        // An error about the request itself is a refusal, with any status.
         let is_refusal = speaks_of_context(&message) || speaks_of_request(&message);
         let status = match status {
             401 | 403 | 404 | 405 | 409 | 413 | 429 | 501 | 503 => status,

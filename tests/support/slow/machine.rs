@@ -161,7 +161,7 @@ struct Choice {
     characters: usize,
 }
 
-/// Finish that waits for what follows it (2.3 rule 7).
+/// Finish that waits for the frames after it (2.3 rule 7).
 #[derive(Clone, Debug)]
 struct HeldFinish {
     word: FinishWord,
@@ -216,7 +216,7 @@ enum CallState {
 }
 
 /// Members of one entry, for the frames made from it.
-struct Riders {
+struct FrameExtras {
     logprobs: Option<Logprobs>,
     usage: Option<Usage>,
     choice_asked: Extensions,
@@ -309,17 +309,17 @@ impl Machine<'_> {
             };
         }
         let stop_reason = entry.stop_reason.clone();
-        let mut riders = Riders {
+        let mut extras = FrameExtras {
             logprobs,
             usage: usage.clone(),
             choice_asked: entry.asked.clone(),
             choice_extra: entry.extra.clone(),
             last: word.is_some() && usage.is_some() && super::wants_usage(self.case),
         };
-        self.parts(entry, &mut riders, extra);
-        let tells_more = !riders.choice_asked.is_empty() || !extra.asked.is_empty();
-        if riders.logprobs.is_some() || word.is_none() && tells_more {
-            self.push(at, Part::Nothing, &mut riders, extra);
+        self.parts(entry, &mut extras, extra);
+        let tells_more = !extras.choice_asked.is_empty() || !extra.asked.is_empty();
+        if extras.logprobs.is_some() || word.is_none() && tells_more {
+            self.push(at, Part::Nothing, &mut extras, extra);
         }
         match word {
             Some(FinishWord::Abort) => return Err(Failure::aborted()),
@@ -327,10 +327,10 @@ impl Machine<'_> {
                 let held = HeldFinish {
                     word,
                     stop_reason,
-                    usage: riders.usage,
+                    usage: extras.usage,
                     extra: std::mem::take(extra),
-                    choice_asked: riders.choice_asked,
-                    choice_extra: riders.choice_extra,
+                    choice_asked: extras.choice_asked,
+                    choice_extra: extras.choice_extra,
                 };
                 self.choices[at].held = Some(held);
             }
@@ -360,15 +360,15 @@ impl Machine<'_> {
                 self.choices[choice].role_sent = true;
                 // The role frame carries no logprobs, and only those extensions that were requested and belong to
                 // the chunk.
-                let mut riders = Riders::only(usage.clone());
+                let mut extras = FrameExtras::only(usage.clone());
                 let asked = std::mem::take(&mut extra.asked);
-                self.push(choice, Part::Role, &mut riders, &mut Leftovers { asked, extra: None });
+                self.push(choice, Part::Role, &mut extras, &mut Leftovers { asked, extra: None });
             }
         }
     }
 
     /// Sends the frames of a delta in their order (2.3 rule 3).
-    fn parts(&mut self, entry: Entry, riders: &mut Riders, extra: &mut Leftovers) {
+    fn parts(&mut self, entry: Entry, extras: &mut FrameExtras, extra: &mut Leftovers) {
         let at = entry.index;
         let function_call = entry.function_call.filter(FunctionCall::says_anything);
         let texts = [entry.content.as_ref(), entry.refusal.as_ref(), Some(&entry.continued)];
@@ -378,31 +378,31 @@ impl Machine<'_> {
             self.pass_on(at, None, CallState::Interrupted);
         }
         if !entry.reasoning.is_empty() && option(self.case, "reasoning_field") != "none" {
-            self.push(at, Part::Reasoning(entry.reasoning), riders, extra);
+            self.push(at, Part::Reasoning(entry.reasoning), extras, extra);
         }
         if !entry.continued.is_empty() {
-            self.push(at, Part::Content(entry.continued), riders, extra);
+            self.push(at, Part::Content(entry.continued), extras, extra);
         }
         if let Some(text) = entry.content.filter(|text| !text.is_empty()) {
-            self.push(at, Part::Content(text), riders, extra);
+            self.push(at, Part::Content(text), extras, extra);
         }
         if let Some(text) = entry.refusal.filter(|text| !text.is_empty()) {
-            self.push(at, Part::Refusal(text), riders, extra);
+            self.push(at, Part::Refusal(text), extras, extra);
         }
         for piece in entry.calls {
             if piece.says_anything() {
-                self.call(at, piece, riders, extra);
+                self.call(at, piece, extras, extra);
             }
         }
         if let Some(call) = function_call {
             self.pass_on(at, None, CallState::Interrupted);
-            self.push(at, Part::FunctionCall(call), riders, extra);
+            self.push(at, Part::FunctionCall(call), extras, extra);
         }
     }
 
     // === tool calls (2.5) ===
 
-    fn call(&mut self, at: usize, piece: CallPiece, riders: &mut Riders, extra: &mut Leftovers) {
+    fn call(&mut self, at: usize, piece: CallPiece, extras: &mut FrameExtras, extra: &mut Leftovers) {
         let which = self.which_call(at, &piece);
         // A call without a name has no text yet that another call's text could follow.
         let is_named = self.choices[at].calls[which].sent.is_some() || !piece.name.is_empty();
@@ -427,10 +427,10 @@ impl Machine<'_> {
         match call.sent {
             Some(index) => {
                 for text in texts.into_iter().filter(|text| !text.is_empty()) {
-                    self.push(at, Part::CallArguments { index, text }, riders, extra);
+                    self.push(at, Part::CallArguments { index, text }, extras, extra);
                 }
             }
-            None if !call.name.is_empty() => self.send_call(at, which, &texts.concat(), riders, extra),
+            None if !call.name.is_empty() => self.send_call(at, which, &texts.concat(), extras, extra),
             None => call.unsent.push_str(&texts.concat()),
         }
     }
@@ -446,12 +446,12 @@ impl Machine<'_> {
             };
             let text = "{}".to_owned();
             call.arguments.push_str(&text);
-            let (mut riders, mut extra) = (Riders::only(None), Leftovers::default());
-            self.push(at, Part::CallArguments { index, text }, &mut riders, &mut extra);
+            let (mut extras, mut extra) = (FrameExtras::only(None), Leftovers::default());
+            self.push(at, Part::CallArguments { index, text }, &mut extras, &mut extra);
         }
     }
 
-    /// Sends what is held back of the arguments of all calls but one: text after the first value that does not repeat it,
+    /// Sends the held part of the arguments of all calls but one: text after the first value that does not repeat it,
     /// and what waits for a repair.
     fn pass_on(&mut self, at: usize, but: Option<usize>, state: CallState) {
         let repair = option(self.case, "repair_arguments");
@@ -463,8 +463,8 @@ impl Machine<'_> {
             call.arguments.push_str(&behind);
             let texts = [call.offer(&repair, behind), call.settle(&repair, state)];
             for text in texts.into_iter().flatten() {
-                let (mut riders, mut extra) = (Riders::only(None), Leftovers::default());
-                self.push(at, Part::CallArguments { index, text }, &mut riders, &mut extra);
+                let (mut extras, mut extra) = (FrameExtras::only(None), Leftovers::default());
+                self.push(at, Part::CallArguments { index, text }, &mut extras, &mut extra);
             }
         }
     }
@@ -475,7 +475,7 @@ impl Machine<'_> {
         at: usize,
         which: usize,
         fresh: &str,
-        riders: &mut Riders,
+        extras: &mut FrameExtras,
         extra: &mut Leftovers,
     ) {
         let envelope = self.run.envelope.clone().unwrap();
@@ -485,10 +485,10 @@ impl Machine<'_> {
         let waited = std::mem::take(&mut call.unsent);
         let id = call_id(self.case, &envelope, at, index, if call.shares_id { "" } else { &call.id });
         let name = call.name.clone();
-        self.push(at, Part::CallHeader { index, id, name }, riders, extra);
+        self.push(at, Part::CallHeader { index, id, name }, extras, extra);
         for text in [waited, fresh.to_owned()] {
             if !text.is_empty() {
-                self.push(at, Part::CallArguments { index, text }, riders, extra);
+                self.push(at, Part::CallArguments { index, text }, extras, extra);
             }
         }
     }
@@ -542,15 +542,15 @@ impl Machine<'_> {
         let reason = finish_reason(self.case, held.word, &calls, completion);
         self.complete(at, ["length", "content_filter"].contains(&reason));
         let part = Part::Finish { reason, stop_reason: held.stop_reason };
-        let mut riders = Riders {
+        let mut extras = FrameExtras {
             choice_asked: held.choice_asked,
             choice_extra: held.choice_extra,
-            ..Riders::only(held.usage)
+            ..FrameExtras::only(held.usage)
         };
         if self.prompt_told {
             held.extra.asked.retain(|(key, _)| *key != "prompt_token_ids");
         }
-        self.push(at, part, &mut riders, &mut held.extra);
+        self.push(at, part, &mut extras, &mut held.extra);
         self.choices[at].finished = true;
         Ok(())
     }
@@ -561,7 +561,7 @@ impl Machine<'_> {
             if self.choices[at].calls[which].name.is_empty() {
                 let Some(name) = forced_function(self.case) else { return false };
                 self.choices[at].calls[which].name = name;
-                self.send_call(at, which, "", &mut Riders::only(None), &mut Leftovers::default());
+                self.send_call(at, which, "", &mut FrameExtras::only(None), &mut Leftovers::default());
             }
         }
         true
@@ -601,8 +601,8 @@ impl Machine<'_> {
         }
         self.run.usage_asked = extra.asked.clone();
         if super::wants_usage(self.case) && self.run.usage.is_some() {
-            let mut riders = Riders::only(self.run.usage.clone());
-            self.push(0, Part::Usage, &mut riders, &mut extra);
+            let mut extras = FrameExtras::only(self.run.usage.clone());
+            self.push(0, Part::Usage, &mut extras, &mut extra);
         }
         Ok(())
     }
@@ -617,34 +617,34 @@ impl Machine<'_> {
         }
     }
 
-    fn push(&mut self, choice: usize, part: Part, riders: &mut Riders, extra: &mut Leftovers) {
+    fn push(&mut self, choice: usize, part: Part, extras: &mut FrameExtras, extra: &mut Leftovers) {
         let asked = std::mem::take(&mut extra.asked);
         self.prompt_told |= asked.iter().any(|(key, _)| *key == "prompt_token_ids");
         self.run.frames.push(Frame {
             choice,
             part,
-            logprobs: riders.logprobs.take(),
-            usage: riders.usage.clone(),
+            logprobs: extras.logprobs.take(),
+            usage: extras.usage.clone(),
             service_tier: self.service_tier.clone(),
             fingerprint: self.fingerprint.clone(),
             asked,
-            choice_asked: std::mem::take(&mut riders.choice_asked),
+            choice_asked: std::mem::take(&mut extras.choice_asked),
             extra: extra.extra.take(),
-            choice_extra: riders.choice_extra.take(),
-            last: riders.last,
+            choice_extra: extras.choice_extra.take(),
+            last: extras.last,
         });
     }
 }
 
-impl Riders {
-    /// Returns riders with usage only.
+impl FrameExtras {
+    /// Returns extras with usage only.
     fn only(usage: Option<Usage>) -> Self {
         Self { logprobs: None, usage, choice_asked: Extensions::new(), choice_extra: None, last: false }
     }
 }
 
 impl Call {
-    /// Appends a piece of the arguments and returns what is sent of it, in pieces. Some engines send the whole
+    /// Appends a piece of the arguments and returns the part to send, in pieces. Some engines send the whole
     /// arguments again at the end: a repetition of the first object or list is dropped.
     fn accept(&mut self, piece: &str) -> Vec<String> {
         let piece = self.new_part(piece);
@@ -692,7 +692,7 @@ impl Call {
         piece.strip_prefix(self.arguments.as_str()).filter(|_| repeats).unwrap_or(piece)
     }
 
-    /// Returns what is sent now of a further text, where arguments may have to be repaired.
+    /// Returns the part of a further text to send now, if arguments may have to be repaired.
     fn offer(&mut self, repair: &str, text: String) -> Option<String> {
         if self.settled || self.custom || text.is_empty() || !["tail", "json"].contains(&repair) {
             return Some(text).filter(|text| !text.is_empty());
@@ -710,7 +710,7 @@ impl Call {
         Some(if self.settled { sent + &tail } else { sent }).filter(|text| !text.is_empty())
     }
 
-    /// Returns what is sent of the waiting arguments, repaired if possible.
+    /// Returns the part of the waiting arguments to send, repaired if possible.
     fn settle(&mut self, repair: &str, state: CallState) -> Option<String> {
         if self.waiting.is_empty() {
             return None;

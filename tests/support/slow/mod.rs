@@ -166,7 +166,7 @@ fn header(case: &Case, name: &str) -> String {
     found.map(|(_, value)| value.clone()).unwrap_or_default()
 }
 
-// === what the case asks for ===
+// === what the case requests ===
 
 fn wants_stream(case: &Case) -> bool {
     case.request["stream"] == Value::Bool(true)

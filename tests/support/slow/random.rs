@@ -4,7 +4,7 @@
 //! open.
 //!
 //! Engine bodies are built as text, not as values: the order of keys, the spelling of numbers and the escapes in
-//! strings are part of what is tested.
+//! strings are part of the test.
 
 use std::collections::BTreeMap;
 
@@ -147,7 +147,7 @@ fn make(
     }
 }
 
-// === what the client asked ===
+// === the client's request ===
 
 fn request(chat: bool) -> impl Strategy<Value = Value> {
     let stream = prop_oneof![7 => Just(true), 1 => Just(false)];
@@ -792,7 +792,7 @@ fn logprobs(chat: bool) -> BoxedStrategy<String> {
 
 // === the envelope ===
 
-/// Members around the choices, the same in every chunk, each in a spelling of its own.
+/// Members around the choices, the same in every chunk, each in its own spelling.
 #[derive(Clone, Debug)]
 struct EnvelopeText {
     id: &'static str,
@@ -946,7 +946,7 @@ fn interleave(
             texts.push(step.text(chat, other));
         }
         let extras = if events.is_empty() { &extras.first } else { &extras.middle };
-        // Usage on some chunks; engines send it on every chunk when asked to.
+        // Usage on some chunks; engines send it on every chunk if the request wants it.
         let running = r#"{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}"#.to_owned();
         let usage = Some(&running).filter(|_| pick % 11 == 3);
         events.push(envelope.chunk(chat, &texts.join(","), usage, extras));
@@ -994,7 +994,7 @@ fn ending() -> impl Strategy<Value = Ending> {
         .prop_map(|(usage, done, cut, reset)| Ending { usage, done, cut, reset })
 }
 
-/// Spelling of events: line ends, comments, byte order mark, and what follows the end.
+/// Spelling of events: line ends, comments, byte order mark, and bytes after the end.
 #[derive(Clone, Debug)]
 struct Framing {
     end: &'static str,
@@ -1040,7 +1040,7 @@ impl Framing {
         }
         let mut text = String::new();
         for event in events {
-            // Noise has lines of its own.
+            // Noise has its own lines.
             if event.starts_with("event:") || event.starts_with("error:") {
                 text.push_str(&event);
             } else {
@@ -1078,7 +1078,7 @@ const BAD_BYTE: char = '\u{10fffd}';
 enum Noise {
     Error(String),
     Named(String),
-    /// Error in a field of its own, as old builds of llama.cpp write it.
+    /// Error in a separate field, as old builds of llama.cpp write it.
     Field(String),
     /// Data that is not a JSON object.
     Nonsense(&'static str),

@@ -44,7 +44,7 @@ pub fn events(bytes: &[u8]) -> Vec<Event> {
     all.into_iter().map(|(name, text)| Event { name, data: data(text) }).collect()
 }
 
-/// Spells an error that llama.cpp writes as a field of its own as the data of an event named `error`.
+/// Spells an error that llama.cpp writes as a separate field as the data of an event named `error`.
 fn with_named_errors(text: &str) -> String {
     let event = |event: &str| {
         let mut has_data = false;

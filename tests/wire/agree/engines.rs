@@ -5,7 +5,6 @@ use crate::cases::Case;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use samewire::wire::{Api, Ending};
 use serde_json::{Map, Value, json};
 
 /// Content of one engine chunk, before a dialect gives it its shape.
@@ -151,7 +150,7 @@ impl Dialect {
 
     fn envelope(self, choice: usize, count: usize, object: &str) -> Value {
         let id = match self {
-            // Each choice of SGLang has an id of its own; that of the first chunk becomes the answer's.
+            // Each choice of SGLang has its own id; that of the first chunk becomes the answer's.
             Self::Sglang | Self::OldSglang if count > 0 && choice > 0 => format!("{choice}{}", &ID[1..]),
             Self::Sglang | Self::OldSglang => ID.to_owned(),
             _ => format!("chatcmpl-{ID}"),
@@ -223,20 +222,7 @@ impl Reply {
         }
         let engine = if dialect.is_sglang() { "sglang" } else { "vllm" }.to_owned();
         let name = format!("{dialect:?}");
-        let options = json!({});
-        Case {
-            name,
-            api: Api::Chat,
-            upstream: Api::Chat,
-            engine,
-            request,
-            options,
-            status: 200,
-            input,
-            events,
-            ending: Ending::Clean,
-            now: 1,
-        }
+        Case { name, engine, request, input, events, ..Case::default() }
     }
 
     fn finish(&self, dialect: Dialect, steps: &[Step]) -> &'static str {

@@ -10,10 +10,10 @@ use crate::seeded::seeded;
 use bytes::Bytes;
 use engines::Dialect;
 use proptest::prelude::*;
-use samewire::engine::{Front, Identity, named};
+use samewire::engine::{EngineIdentity, Front, named};
 use samewire::plan::{Route, plan};
 use samewire::request::ChatRequest;
-use samewire::wire::{AnswerId, AnswerReader, Api, Ending, OutputBuffer, Rewriter, Stamp};
+use samewire::wire::{AnswerId, AnswerReader, AnswerWriter, Api, Ending, OutputBuffer, Stamp};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -136,31 +136,27 @@ fn run(case: &Case) -> Answer {
 fn merged(case: &Case, answers: &[Vec<u8>], picks: &[u8], piece: usize) -> String {
     let body = Bytes::from(case.request.to_string());
     let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
-    let identity = Identity { front: Front::Rust, ..named("vllm").unwrap().into() };
+    let identity = EngineIdentity { front: Front::Rust, ..named("vllm").unwrap().into() };
     let options = Arc::new(serde_json::from_value(case.options.clone()).unwrap());
     let plan = plan(&ask, &body, &Route::new(identity, options, 4 << 20)).unwrap();
     assert_eq!(plan.others.len() + 1, answers.len());
     let stamp = Stamp { id: AnswerId(0), now: case.now, seed: 1, ..Stamp::default() };
-    let mut rewriter = Rewriter::merging(&plan.shape, &stamp);
+    let mut writer = AnswerWriter::merging(&plan.shape, &stamp);
     let reader = |choice| AnswerReader::of_choice(choice, plan.shape.clone(), stamp.clone());
-    let mut others: Vec<_> = (1..).take(answers.len() - 1).map(reader).collect();
+    let mut readers: Vec<_> = (0..).take(answers.len()).map(reader).collect();
     let mut left: Vec<_> = answers.iter().map(Vec::as_slice).collect();
     let mut out = OutputBuffer::default();
     for pick in picks.iter().cycle() {
-        let have_all_ended = others.iter().chain([rewriter.reader()]).all(|one| one.progress().ended);
-        assert_eq!(rewriter.progress().ended, have_all_ended);
+        let have_all_ended = readers.iter().all(|reader| reader.progress().ended);
+        assert_eq!(writer.progress(readers[0].progress()).ended, have_all_ended);
         let open: Vec<_> = (0..left.len()).filter(|at| !left[*at].is_empty()).collect();
         let Some(at) = open.get(usize::from(*pick) % open.len().max(1)) else { break };
         let (now, later) = left[*at].split_at(piece.min(left[*at].len()));
-        // The first reader is the rewriter's own; each other one takes its place for one turn.
-        let mut other = at.checked_sub(1).map(|at| &mut others[at]);
-        other.iter_mut().for_each(|other| rewriter.swap_reader(other));
-        rewriter.push(now, &mut out);
+        readers[*at].push(now, &mut writer, &mut out);
         left[*at] = later;
         if later.is_empty() {
-            rewriter.finish(Ending::Clean, &mut out);
+            readers[*at].finish(Ending::Clean, &mut writer, &mut out);
         }
-        other.iter_mut().for_each(|other| rewriter.swap_reader(other));
     }
     String::from_utf8(out.to_vec()).unwrap()
 }

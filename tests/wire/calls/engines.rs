@@ -90,7 +90,7 @@ proptest! {
         }
     }
 
-    /// The logprobs of each chunk are on a frame made from it, or on a frame of their own, in order.
+    /// The logprobs of each chunk are on a frame made from it, or on a separate frame, in order.
     #[test]
     fn logprobs_stay_with_their_chunks(answer in answers()) {
         let pieces = answer.unparsed();

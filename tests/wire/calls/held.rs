@@ -5,7 +5,7 @@ use super::{AnswerParts, Case, both, call, cut, said, stream};
 use crate::slow::random::garbled;
 use proptest::prelude::*;
 
-/// Returns what a stream cut at each character and a whole answer come out as. Both are the same.
+/// Returns the output of a stream cut at each character and of a whole answer. Both are the same.
 fn parsed(parser: &str, repair: &str, text: &str, finish: &str) -> AnswerParts {
     let letters: Vec<&str> = text.split_inclusive(|_: char| true).collect();
     let [mut streamed, mut whole] = both(parser, &letters, finish);

@@ -10,7 +10,7 @@ mod written;
 
 use crate::cases::{Case, Cut};
 use proptest::prelude::*;
-use samewire::wire::{Api, Ending};
+use samewire::wire::Ending;
 use serde_json::{Map, Value, json};
 use written::{Call, FORMATS, stands_alone, turn, written};
 
@@ -35,16 +35,14 @@ fn tools() -> Value {
 fn case(parser: &str, stream: bool, input: String, ending: Ending) -> Case {
     Case {
         name: "calls".to_owned(),
-        api: Api::Chat,
-        upstream: Api::Chat,
         engine: "generic".to_owned(),
         request: json!({"model": "m", "stream": stream, "tools": tools()}),
         options: json!({"parser": parser}),
-        status: 200,
         input: input.into_bytes(),
         events: stream,
         ending,
         now: 7,
+        ..Case::default()
     }
 }
 
@@ -102,7 +100,7 @@ fn add(said: &mut AnswerParts, delta: &Value) {
     }
 }
 
-/// Text that a model may pass to a tool: it may look like markup, except for what ends a value in any format.
+/// Text that a model may pass to a tool: it may look like markup, except for any end of a value in any format.
 fn text() -> impl Strategy<Value = String> {
     let parts = prop::sample::select(vec![
         "a",
@@ -173,7 +171,7 @@ fn cut<'t>(text: &'t str, places: &[prop::sample::Index]) -> Vec<&'t str> {
     at.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect()
 }
 
-/// Parses the arguments, so that they are compared as values: a format without JSON has no spelling of its own.
+/// Parses the arguments, so that they are compared as values: a format without JSON has no spelling to keep.
 fn meant(calls: &[(String, String)]) -> Vec<Call> {
     let read = |(name, arguments): &(String, String)| {
         let value: Value = serde_json::from_str(arguments).unwrap_or_else(|why| panic!("{why}: {arguments}"));
@@ -204,7 +202,7 @@ proptest! {
         places in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
     ) {
         let (format, parser) = format;
-        // Formats without a mark of their own stand alone.
+        // Formats without their own mark are alone.
         let before = if stands_alone(format) { "" } else { before };
         let text = format!("{before}{}{}", written(format, &calls), turn(parser));
         for case in both(parser, &cut(&text, &places), "stop") {

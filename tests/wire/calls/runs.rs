@@ -70,7 +70,7 @@ fn white_space_behind_a_mark_costs_what_its_length_does() {
     }
 }
 
-/// Returns what is read from a text cut into pieces of several lengths, and uncut.
+/// Returns the result for a text cut into pieces of several lengths, and uncut.
 fn cut_in(parser: &str, text: &str) -> Vec<AnswerParts> {
     let cut = |length: usize| {
         let mut pieces = Vec::new();

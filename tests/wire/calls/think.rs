@@ -166,11 +166,11 @@ fn a_block_that_the_template_opened() {
     for text in ["a <think> b</think>", "no end"] {
         let mut case = whole("auto", text, "stop");
         case.request["model"] = "DeepSeek-R1".into();
-        assert_eq!(said(&case).content, text, "of a whole answer what is seen decides");
+        assert_eq!(said(&case).content, text, "the text of a whole answer decides");
     }
 }
 
-/// A model asked not to reason begins with its answer.
+/// A model told not to reason begins with its answer.
 #[test]
 fn a_model_that_does_not_reason() {
     for (key, value) in [
@@ -191,7 +191,7 @@ fn a_model_that_does_not_reason() {
     }
 }
 
-/// Templates that open a block only if the model is asked to reason.
+/// Templates that open a block only if the model is told to reason.
 #[test]
 fn a_model_that_is_told_to_reason() {
     for (parser, end) in [
@@ -418,7 +418,7 @@ const MARKS: [&str; 18] = [
     "</answer>",
 ];
 
-/// Text after a mark is held back only until it is clear what the mark is.
+/// Text after a mark is held only until the kind of mark is clear.
 #[test]
 fn what_is_no_call_goes_on_at_once() {
     for (parser, pieces, seen) in [

@@ -42,7 +42,7 @@ pub const FORMATS: [(&str, &str); 34] = [
     ("cohere", "cohere_command4"),
 ];
 
-/// Returns true for formats that must stand alone, because only their beginning identifies them.
+/// Returns true for formats that must be alone, because only their beginning identifies them.
 pub fn stands_alone(format: &str) -> bool {
     ["llama3_json", "pythonic"].contains(&format)
 }

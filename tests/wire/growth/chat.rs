@@ -5,7 +5,7 @@ use super::{
     of_chat,
 };
 use crate::cases::Case;
-use samewire::wire::{AnswerId, AnswerReader, Api, OutputBuffer, Rewriter, Shape, Stamp};
+use samewire::wire::{AnswerId, AnswerReader, AnswerWriter, Api, OutputBuffer, Shape, Stamp};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -198,14 +198,13 @@ fn merged_choices() {
     let time = |deltas: usize| {
         let shape = Shape { choices: 8, ..Shape::new(Api::Chat, true, Arc::default()) };
         let stamp = Stamp { id: AnswerId(u128::MAX), ..Stamp::default() };
-        let mut rewriter = Rewriter::merging(&shape, &stamp);
-        let mut others: Vec<_> =
-            (1..8).map(|choice| AnswerReader::of_choice(choice, shape.clone(), stamp.clone())).collect();
+        let mut writer = AnswerWriter::merging(&shape, &stamp);
+        let mut readers: Vec<_> =
+            (0..8).map(|choice| AnswerReader::of_choice(choice, shape.clone(), stamp.clone())).collect();
         let (read, mut out) = (chunk(&json!({"content": PIECE})), OutputBuffer::default());
         let start = super::processor_time();
         for at in 0..deltas {
-            rewriter.swap_reader(&mut others[at % 7]);
-            rewriter.push(read.as_bytes(), &mut out);
+            readers[at % 8].push(read.as_bytes(), &mut writer, &mut out);
             out.clear();
         }
         super::processor_time().saturating_sub(start)

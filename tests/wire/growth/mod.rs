@@ -24,7 +24,7 @@ const TRIES: usize = 100;
 /// Text of one delta.
 const PIECE: &str = "twenty four letters each";
 
-/// Form of an answer: what comes before its many deltas, the deltas, and what follows.
+/// Form of an answer: the part before its many deltas, the deltas, and the part after them.
 struct Form {
     name: String,
     rewriter: Box<dyn Fn() -> Rewriter>,
@@ -57,7 +57,7 @@ impl Form {
         processor_time().saturating_sub(start)
     }
 
-    /// Checks that the answer has the form: it ends, and shows what it has to.
+    /// Checks that the answer has the form: it ends, and shows the required parts.
     fn check(&self) {
         let (mut rewriter, mut out) = ((self.rewriter)(), OutputBuffer::default());
         for read in &self.reads(self.deltas) {
@@ -129,11 +129,8 @@ fn case(api: Api, upstream: Api, engine: &str, request: &Value, options: Value) 
         engine: engine.to_owned(),
         request: all,
         options,
-        status: 200,
-        input: Vec::new(),
-        events: true,
-        ending: Ending::Clean,
         now: 7,
+        ..Case::default()
     }
 }
 

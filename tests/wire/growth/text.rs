@@ -1,6 +1,7 @@
 //! Answers whose text the engine left unparsed: reasoning, calls and Harmony in every notation.
 
 use super::{BOUND_OF_FAST, Form, PIECE, case, chunk, event, grow_evenly, of_chat};
+use crate::table::rows;
 use bytes::Bytes;
 use samewire::engine::named;
 use samewire::plan::{Route, shape};
@@ -12,165 +13,82 @@ use std::sync::Arc;
 /// Member of an answer with a call.
 const CALL: &str = "\"tool_calls\"";
 
-/// Ways to write a call of `f` with the argument `text`: the parser, and what precedes and follows the text.
-const CALLS: [(&str, &str, &str, &str); 36] = [
-    ("hermes", "hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"text\": \"", "\"}}\n</tool_call>"),
-    (
-        "hermes, quoted",
-        "hermes",
-        "<tool_call>\n{\"name\": \"f\", \"arguments\": \"{\\\"text\\\": \\\"",
-        "\\\"}\"}\n</tool_call>",
-    ),
-    (
-        "hermes, members behind",
-        "hermes",
-        "<tool_call>\n{\"name\": \"f\", \"arguments\": {}, \"x\": \"",
-        "\"}\n</tool_call>",
-    ),
-    (
-        "hermes after reasoning",
-        "qwen3",
-        "<think>r</think>\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"text\": \"",
-        "\"}}\n</tool_call>",
-    ),
-    (
-        "qwen3_coder",
-        "qwen3_coder",
-        "<tool_call>\n<function=f>\n<parameter=text>\n",
-        "\n</parameter>\n</function>\n</tool_call>",
-    ),
-    (
-        "qwen3_coder, object",
-        "qwen3_coder",
-        "<tool_call>\n<function=f>\n<parameter=thing>\n{\"a\": \"",
-        "\"}\n</parameter>\n</function>\n</tool_call>",
-    ),
-    (
-        "qwen3_coder, one object",
-        "qwen3_coder",
-        "<tool_call>\n<function=f>\n{\"text\": \"",
-        "\"}</function>\n</tool_call>",
-    ),
-    ("glm45", "glm45", "<tool_call>f\n<arg_key>text</arg_key>\n<arg_value>", "</arg_value>\n</tool_call>"),
-    (
-        "glm45, object",
-        "glm45",
-        "<tool_call>f\n<arg_key>thing</arg_key>\n<arg_value>{\"a\": \"",
-        "\"}</arg_value>\n</tool_call>",
-    ),
-    (
-        "hy_v3, object",
-        "hy_v3",
-        "<tool_calls>\n<tool_call>f<tool_sep>\n<arg_key>thing</arg_key>\n<arg_value>{\"a\": \"",
-        "\"}</arg_value>\n</tool_call>\n</tool_calls>",
-    ),
-    (
-        "minimax_m2",
-        "minimax_m2",
-        "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"text\">",
-        "</parameter>\n</invoke>\n</minimax:tool_call>",
-    ),
-    (
-        "minimax_m2, object",
-        "minimax_m2",
-        "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"thing\">{\"a\": \"",
-        "\"}</parameter>\n</invoke>\n</minimax:tool_call>",
-    ),
-    (
-        "minimax_m3",
-        "minimax_m3",
-        "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<text>",
-        "]<]minimax[>[</text>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
-    ),
-    (
-        "minimax_m3, object",
-        "minimax_m3",
-        "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<thing>{\"a\": \"",
-        "\"}]<]minimax[>[</thing>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
-    ),
-    (
-        "seed_oss",
-        "seed_oss",
-        "<seed:tool_call>\n<function=f>\n<parameter=text>",
-        "</parameter>\n</function>\n</seed:tool_call>",
-    ),
-    (
-        "step3, object",
-        "step3",
-        "<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"f\"><steptml:parameter name=\"thing\">{\"a\": \"",
-        "\"}</steptml:parameter></steptml:invoke><｜tool_call_end｜>\n<｜tool_calls_end｜>",
-    ),
-    (
-        "deepseek_v3",
-        "deepseek_v3",
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"text\": \"",
-        "\"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    ),
-    (
-        "deepseek_v31",
-        "deepseek_v31",
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"text\": \"",
-        "\"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    ),
-    (
-        "deepseek_v31, quoted",
-        "deepseek_v31",
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>\"{\\\"text\\\": \\\"",
-        "\\\"}\"<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    ),
-    (
-        "deepseek_v32",
-        "deepseek_v32",
-        "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"text\" string=\"true\">",
-        "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
-    ),
-    (
-        "deepseek_v32, object",
-        "deepseek_v32",
-        "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"thing\" string=\"false\">{\"a\": \"",
-        "\"}</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
-    ),
-    (
-        "kimi_k2",
-        "kimi_k2",
-        "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"text\": \"",
-        "\"}<|tool_call_end|><|tool_calls_section_end|>",
-    ),
-    ("mistral", "mistral", "[TOOL_CALLS]f[ARGS]{\"text\": \"", "\"}"),
-    ("mistral, list", "mistral", "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"text\": \"", "\"}}]"),
-    ("llama3_json", "llama3_json", "{\"name\": \"f\", \"parameters\": {\"text\": \"", "\"}}"),
-    (
-        "llama3_json, quoted",
-        "llama3_json",
-        "{\"name\": \"f\", \"parameters\": \"{\\\"text\\\": \\\"",
-        "\\\"}\"}",
-    ),
-    ("pythonic", "pythonic", "[f(text='", "')]"),
-    ("pythonic, list", "pythonic", "[f(list=['x', 'twenty four letters each', '", "'])]"),
-    ("olmo3", "olmo3", "</think><function_calls>f(text='", "')</function_calls>"),
-    ("lfm2", "lfm2", "<|tool_call_start|>[f(text=\"", "\")]<|tool_call_end|>"),
-    ("gemma4", "gemma4", "<|tool_call>call:f{text:<|\"|>", "<|\"|>}<tool_call|>"),
-    (
-        "internlm",
-        "internlm",
-        "<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": {\"text\": \"",
-        "\"}}<|action_end|>",
-    ),
-    ("granite", "granite", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"text\": \"", "\"}}]"),
-    (
-        "granite, quoted",
-        "granite",
-        "<|tool_call|>[{\"name\": \"f\", \"arguments\": \"{\\\"text\\\": \\\"",
-        "\\\"}\"}]",
-    ),
-    ("phi4_mini_json", "phi4_mini_json", "functools[{\"name\": \"f\", \"arguments\": {\"text\": \"", "\"}}]"),
-    (
-        "cohere",
-        "cohere_command3",
-        "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"text\": \"",
-        "\"}}\n]<|END_ACTION|>",
-    ),
-];
+/// Ways to write a call of `f` with the argument `text`, which takes the place of `…`: the parser is the first word,
+/// unless another is named.
+const CALLS: &str = r#"
+hermes
+    <tool_call>\n{"name": "f", "arguments": {"text": "…"}}\n</tool_call>
+hermes, quoted
+    <tool_call>\n{"name": "f", "arguments": "{\"text\": \"…\"}"}\n</tool_call>
+hermes, members behind
+    <tool_call>\n{"name": "f", "arguments": {}, "x": "…"}\n</tool_call>
+hermes after reasoning by qwen3
+    <think>r</think>\n<tool_call>\n{"name": "f", "arguments": {"text": "…"}}\n</tool_call>
+qwen3_coder
+    <tool_call>\n<function=f>\n<parameter=text>\n…\n</parameter>\n</function>\n</tool_call>
+qwen3_coder, object
+    <tool_call>\n<function=f>\n<parameter=thing>\n{"a": "…"}\n</parameter>\n</function>\n</tool_call>
+qwen3_coder, one object
+    <tool_call>\n<function=f>\n{"text": "…"}</function>\n</tool_call>
+glm45
+    <tool_call>f\n<arg_key>text</arg_key>\n<arg_value>…</arg_value>\n</tool_call>
+glm45, object
+    <tool_call>f\n<arg_key>thing</arg_key>\n<arg_value>{"a": "…"}</arg_value>\n</tool_call>
+hy_v3, object
+    <tool_calls>\n<tool_call>f<tool_sep>\n<arg_key>thing</arg_key>\n<arg_value>{"a": "…"}</arg_value>\n</tool_call>\n</tool_calls>
+minimax_m2
+    <minimax:tool_call>\n<invoke name="f">\n<parameter name="text">…</parameter>\n</invoke>\n</minimax:tool_call>
+minimax_m2, object
+    <minimax:tool_call>\n<invoke name="f">\n<parameter name="thing">{"a": "…"}</parameter>\n</invoke>\n</minimax:tool_call>
+minimax_m3
+    ]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name="f">]<]minimax[>[<text>…]<]minimax[>[</text>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>
+minimax_m3, object
+    ]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name="f">]<]minimax[>[<thing>{"a": "…"}]<]minimax[>[</thing>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>
+seed_oss
+    <seed:tool_call>\n<function=f>\n<parameter=text>…</parameter>\n</function>\n</seed:tool_call>
+step3, object
+    <｜tool_calls_begin｜>\n<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="f"><steptml:parameter name="thing">{"a": "…"}</steptml:parameter></steptml:invoke><｜tool_call_end｜>\n<｜tool_calls_end｜>
+deepseek_v3
+    <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{"text": "…"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>
+deepseek_v31
+    <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"text": "…"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
+deepseek_v31, quoted
+    <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>"{\"text\": \"…\"}"<｜tool▁call▁end｜><｜tool▁calls▁end｜>
+deepseek_v32
+    <｜DSML｜function_calls>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="text" string="true">…</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>
+deepseek_v32, object
+    <｜DSML｜function_calls>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="thing" string="false">{"a": "…"}</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>
+kimi_k2
+    <|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"text": "…"}<|tool_call_end|><|tool_calls_section_end|>
+mistral
+    [TOOL_CALLS]f[ARGS]{"text": "…"}
+mistral, list
+    [TOOL_CALLS] [{"name": "f", "arguments": {"text": "…"}}]
+llama3_json
+    {"name": "f", "parameters": {"text": "…"}}
+llama3_json, quoted
+    {"name": "f", "parameters": "{\"text\": \"…\"}"}
+pythonic
+    [f(text='…')]
+pythonic, list
+    [f(list=['x', 'twenty four letters each', '…'])]
+olmo3
+    </think><function_calls>f(text='…')</function_calls>
+lfm2
+    <|tool_call_start|>[f(text="…")]<|tool_call_end|>
+gemma4
+    <|tool_call>call:f{text:<|"|>…<|"|>}<tool_call|>
+internlm
+    <|action_start|><|plugin|>\n{"name": "f", "parameters": {"text": "…"}}<|action_end|>
+granite
+    <|tool_call|>[{"name": "f", "arguments": {"text": "…"}}]
+granite, quoted
+    <|tool_call|>[{"name": "f", "arguments": "{\"text\": \"…\"}"}]
+phi4_mini_json
+    functools[{"name": "f", "arguments": {"text": "…"}}]
+cohere by cohere_command3
+    <|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "f", "parameters": {"text": "…"}}\n]<|END_ACTION|>
+"#;
 
 /// Returns a form whose text has these pieces between its beginning and its end.
 fn of_text(name: &str, options: Value, before: &str, piece: &str, after: &str) -> Form {
@@ -186,13 +104,17 @@ fn of_text(name: &str, options: Value, before: &str, piece: &str, after: &str) -
 
 #[test]
 fn calls() {
-    let forms = CALLS.map(|(name, parser, before, after)| {
+    let forms = rows(CALLS).into_iter().map(|(name, [call])| {
+        let (name, parser) =
+            name.split_once(" by ").unwrap_or_else(|| (name, name.split(',').next().unwrap()));
+        let call = call.replace("\\n", "\n");
+        let (before, after) = call.split_once('…').unwrap();
         let form = of_text(name, json!({"parser": parser}), before, PIECE, after);
         // A value that is no text waits until it is complete.
         let bound = if name.ends_with("object") { BOUND_OF_FAST } else { form.bound };
         Form { shows: CALL, bound, ..form }
     });
-    grow_evenly(forms.into());
+    grow_evenly(forms.collect());
 }
 
 /// Text that is held until more of it has come: the beginning of a marker, and a candidate for a call.
@@ -211,7 +133,7 @@ fn held_text() {
     ]);
 }
 
-/// Places where much white space may stand: the parser, what precedes and follows it, and what the answer shows.
+/// Places that may have much white space: the parser, what precedes and follows it, and what the answer shows.
 const BLANKS: [(&str, &str, &str, &str, &str); 12] = [
     ("before all", "hermes", " ", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>", CALL),
     ("before reasoning", "qwen3", " ", "<think>r</think>a", "\"r\""),
@@ -231,7 +153,7 @@ const BLANKS: [(&str, &str, &str, &str, &str); 12] = [
         CALL,
     ),
     (
-        "behind a named call",
+        "after a named call",
         "kimi_k2",
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}",
         "<|tool_call_end|><|tool_calls_section_end|>",
@@ -285,7 +207,7 @@ fn harmony() {
     ]);
 }
 
-/// Returns Harmony of which the token ids decide what is a marker.
+/// Returns Harmony in which the token ids decide which texts are markers.
 fn by_tokens() -> Form {
     // The vocabulary has the token `twenty four letters each` alone.
     let vocabulary = Arc::new(Vocabulary::read("dHdlbnR5IGZvdXIgbGV0dGVycyBlYWNo 0\nZmluYWw= 1\n").unwrap());

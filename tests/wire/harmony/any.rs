@@ -56,7 +56,7 @@ fn written(parts: &[Part]) -> (String, Vec<String>) {
             Some(_) => header = false,
             None => {}
         }
-        // Text before the first marker opens no message, as far as it is blank.
+        // Text before the first marker opens no message if it is blank.
         if let Some(marker) = marker {
             outside = matches!(*marker, "<|end|>" | "<|return|>" | "<|call|>" | "<|constrain|>");
         }

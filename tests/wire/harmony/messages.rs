@@ -174,7 +174,7 @@ fn add(all: &mut Vec<(char, String)>, kind: char, text: &str) {
     }
 }
 
-/// Joins adjacent texts of a kind in what was sent.
+/// Joins adjacent sent texts of a kind.
 fn merged(said: &[String]) -> Vec<(char, String)> {
     let mut all = Vec::new();
     for word in said {

@@ -17,15 +17,13 @@ fn case(api: Api, stream: bool, input: String) -> Case {
     Case {
         name: "harmony".to_owned(),
         api,
-        upstream: Api::Chat,
         engine: "generic".to_owned(),
         request: json!({"model": "m", "stream": stream}),
         options: json!({"harmony": "text"}),
-        status: 200,
         input: input.into_bytes(),
         events: stream,
-        ending: Ending::Clean,
         now: 7,
+        ..Case::default()
     }
 }
 
@@ -193,7 +191,7 @@ fn chat_frames_of_each_message() {
         ),
         // A text that the limit cuts goes out as far as it was written.
         (&["<|channel|>commentary to=functions.f<|message|>{'a'"], "length", &["f0:f", "a0:{'a'", "length"]),
-        // The possible beginning of a marker is held, and becomes a frame of its own.
+        // The possible beginning of a marker is held, and becomes a separate frame.
         (&["a <", "b and <|en", "d| x"], "stop", &["c:a ", "c:<", "c:b and ", "c:<|en", "c:d| x", "stop"]),
         (&["<|channel|>final<|message|>x<", "|en", "d|>"], "stop", &["c:x", "stop"]),
         (&["<|channel|>final<|message|>x<|e"], "length", &["c:x", "c:<|e", "length"]),
@@ -557,7 +555,7 @@ fn items_of_responses() {
     }
 }
 
-/// An engine that is asked for Responses itself has parsed the text already.
+/// An engine that gets Responses requests itself has parsed the text already.
 #[test]
 fn native_responses_are_left_alone() {
     let text = "<|channel|>analysis<|message|>A";

@@ -115,7 +115,7 @@ fn markers_are_tokens() {
         chunk("{\"a\":1}", &[7]),
         chunk("<|call|>", &[CALL]),
     ];
-    // Text that could begin a marker has a frame of its own, so that the output, read again, gives the same.
+    // Text that could begin a marker has its own frame, so that the output, read again, gives the same.
     let expected = ["r:We", "r: say ", "r:<|end|>", "f0:f", "a0:{\"a\":1}", "tool_calls"];
     assert_eq!(said("tokens", &shown, "stop"), expected);
     // Parsed as text, the same characters end the message.
@@ -160,7 +160,7 @@ fn the_text_is_read_where_there_are_no_tokens() {
     assert!(case.run(&Cut::Whole).body.contains("\"reasoning_content\":\"A\""), "also without a vocabulary");
 }
 
-/// An engine that parses hides what it has parsed, but still sends its tokens.
+/// An engine that parses hides the parsed text, but still sends its tokens.
 #[test]
 fn an_engine_that_parses_is_left_alone() {
     let call =

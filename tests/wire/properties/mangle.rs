@@ -249,21 +249,9 @@ pub fn bytes() -> impl Strategy<Value = Case> {
     let settings = (options(), engine(), ending(), select(vec![Api::Chat, Api::Completions]));
     (input, settings, any::<[bool; 4]>(), proptest::option::weighted(0.3, 1u8..4)).prop_map(
         |(input, (options, engine, ending, api), [events, stream, usage, logprobs], n)| {
-            let name = "bytes".to_owned();
             let request = json!({"model": "m"});
-            let mut case = Case {
-                name,
-                api,
-                upstream: api,
-                engine,
-                request,
-                options,
-                status: 200,
-                input,
-                events,
-                ending,
-                now: 1,
-            };
+            let case = Case { api, upstream: api, engine, request, options, ..Case::default() };
+            let mut case = Case { name: "bytes".to_owned(), input, events, ending, ..case };
             asked(&mut case, stream, usage, logprobs, n);
             case
         },

@@ -11,19 +11,8 @@ fn rewriter(n: u32) -> Rewriter {
 }
 
 fn rewriter_for(api: Api, n: u32) -> Rewriter {
-    let case = Case {
-        name: "memory".to_owned(),
-        api,
-        upstream: Api::Chat,
-        engine: "auto".to_owned(),
-        request: json!({"model": "m", "stream": true, "n": n}),
-        options: json!({}),
-        status: 200,
-        input: Vec::new(),
-        events: true,
-        ending: Ending::Clean,
-        now: 1,
-    };
+    let request = json!({"model": "m", "stream": true, "n": n});
+    let case = Case { name: "memory".to_owned(), api, request, ..Case::default() };
     case.rewriter_within(LIMIT, false)
 }
 

@@ -129,7 +129,7 @@ fn object(case: &Case) -> Option<Value> {
     Some(object)
 }
 
-/// An engine asked for the same answer in both forms gives the same items.
+/// An engine that sends the same answer in both forms gives the same items.
 #[test]
 fn streamed_and_whole_agree() {
     let all = responses();
@@ -223,7 +223,7 @@ fn a_call_takes_what_comes_behind_other_output_until_it_is_complete() {
     }
 }
 
-/// Items of unknown types are forwarded, with events of their own and without any.
+/// Items of unknown types are forwarded, with their own events and without any.
 #[test]
 fn foreign_items_pass() {
     let call = |status: &str| json!({"type": "code_interpreter_call", "code": "1", "id": "x", "status": status, "output_index": 7});
@@ -344,7 +344,7 @@ fn nothing_that_is_modelled_is_lost() {
     assert_eq!(final_object(&[created(), completed(output)])["output"], expected);
 }
 
-/// Encrypted reasoning in an event of its own belongs to the open item, or to one that has ended.
+/// Encrypted reasoning in a separate event belongs to the open item, or to one that has ended.
 #[test]
 fn encrypted_reasoning_may_come_late() {
     let delta = ev("reasoning_text.delta", json!({"delta": "r"}));

@@ -26,7 +26,7 @@ struct ModelAnswer {
 enum EngineShape {
     /// Shape of the published API.
     Plain,
-    /// vLLM 0.21: bare ids, other ones at the end, a part event of its own, running content indices.
+    /// vLLM 0.21: bare ids, other ones at the end, its own part event, running content indices.
     Vllm21,
     /// vLLM 0.33.
     Vllm33,
@@ -144,7 +144,7 @@ impl ModelAnswer {
     }
 }
 
-/// Events of an engine that is asked for Responses, built up in its own shape.
+/// Events of an engine that gets Responses requests, in its own shape.
 struct NativeEvents {
     teller: EngineShape,
     events: Vec<String>,

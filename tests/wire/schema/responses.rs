@@ -1,24 +1,13 @@
 //! Responses: every event, and every final object of an answer.
 
 use crate::cases::{Answer, Case, Cut, captures, response_vectors, responses};
-use crate::official::Schemas;
+use crate::official::{DIALECT_EVENTS, Schemas};
 use crate::random;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use samewire::wire::{Api, Ending};
 use serde_json::{Value, json};
 use std::cell::RefCell;
-
-/// Events of dialects (4.9) that are not in the schema.
-const OLDER: [&str; 7] = [
-    "response.reasoning.delta",
-    "response.reasoning.done",
-    "response.reasoning.summary.delta",
-    "response.reasoning.summary.added",
-    "response.tool_call.delta",
-    "response.additional_context",
-    "response.error",
-];
 
 /// Checks every part of an answer.
 pub fn judge(schemas: &mut Schemas, case: &Case, answer: &Answer) -> Result<(), String> {
@@ -35,7 +24,9 @@ pub fn judge(schemas: &mut Schemas, case: &Case, answer: &Answer) -> Result<(), 
             continue;
         }
         let event = parsed(data)?;
-        if case.options["responses_dialect"] == "openai" || !OLDER.iter().any(|kind| event["type"] == *kind) {
+        if case.options["responses_dialect"] == "openai"
+            || !DIALECT_EVENTS.iter().any(|kind| event["type"] == *kind)
+        {
             schemas.event(&event)?;
         }
     }
@@ -48,7 +39,7 @@ fn of_chat(case: Case) -> Case {
     Case { api: Api::Responses, request: json!({"stream": stream}), options: json!({}), ..case }
 }
 
-fn asked_once(case: &Case) -> bool {
+fn sent_once(case: &Case) -> bool {
     case.api == Api::Chat && case.request["n"].as_u64().unwrap_or(1) == 1
 }
 
@@ -93,7 +84,7 @@ fn own() -> impl Iterator<Item = Case> {
 }
 
 fn chats() -> impl Iterator<Item = Case> {
-    captures().into_iter().map(|fixture| fixture.case).filter(asked_once).map(of_chat)
+    captures().into_iter().map(|fixture| fixture.case).filter(sent_once).map(of_chat)
 }
 
 #[test]
@@ -160,7 +151,7 @@ fn random_responses() {
         let answer = case.run(&Cut::Whole);
         judge(&mut schemas.borrow_mut(), &case, &answer).map_err(TestCaseError::fail)
     };
-    let strategy = random::case().prop_filter("one choice of a chat", asked_once);
+    let strategy = random::case().prop_filter("one choice of a chat", sent_once);
     TestRunner::new(config).run(&strategy, judged).unwrap_or_else(|wrong| panic!("{wrong}"));
 }
 

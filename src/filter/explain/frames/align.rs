@@ -27,7 +27,7 @@ const VOLATILE: [&str; 8] = [
 /// Frame that the rewriter makes of an engine frame.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
-    /// Row of the engine frame, or the row behind the last one for the end of the answer.
+    /// Row of the engine frame, or the row after the last one for the end of the answer.
     pub(super) row: usize,
     pub(super) text: Bytes,
 }
@@ -97,7 +97,7 @@ impl Aligner<'_> {
     }
 }
 
-/// Puts a frame of no row that stands between two frames of one row into that row, so that the order stays.
+/// Puts a frame of no row that is between two frames of one row into that row, so that the order stays.
 fn join_rows(rows: &mut [Option<usize>]) {
     let mut open = 0;
     let mut last = None;
@@ -110,7 +110,7 @@ fn join_rows(rows: &mut [Option<usize>]) {
     }
 }
 
-/// Signatures of frames, each computed when it is first asked for.
+/// Signatures of frames, each computed when it is first needed.
 struct Signatures(Vec<Option<u64>>);
 
 impl Signatures {

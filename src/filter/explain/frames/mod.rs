@@ -13,11 +13,8 @@ mod split;
 
 pub use split::Side;
 
-use super::claims::{RuleMatcher, Used};
-use super::compare::{Comparer, Effect};
-use super::{Change, Place, REFUSED, data, events};
+use super::{Change, Judge, Place, data, events};
 use crate::filter::{FilterError, FilterParams};
-use crate::wire::rule::Rule;
 use crate::wire::sse::Framer;
 use align::{Aligner, Expected};
 use bytes::Bytes;
@@ -32,19 +29,8 @@ use std::time::Duration;
 pub struct TimedFrame<'a> {
     /// Time since the request arrived.
     pub at: Duration,
-    /// Bytes of the frame as text, with the blank lines behind it.
+    /// Bytes of the frame as text, with the blank lines after it.
     pub text: Cow<'a, str>,
-}
-
-/// Change by the rewriter in one row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowChange {
-    /// Name of the rule; `None` if no counted rule made the change.
-    pub rule: Option<&'static str>,
-    /// Difference between the two sides, in words.
-    pub text: String,
-    /// Number of times the change was made.
-    pub times: u32,
 }
 
 /// Engine frame with what became of it.
@@ -55,7 +41,7 @@ pub struct FrameRow<'a> {
     /// Frames that the client received for it.
     pub client: Vec<TimedFrame<'a>>,
     /// Changes by the rewriter.
-    pub changes: Vec<RowChange>,
+    pub changes: Vec<Change>,
 }
 
 /// Aligns both sides of an exchange whose answer was rewritten, and explains the changes.
@@ -72,8 +58,9 @@ pub fn explained_rows<'a>(
     let mut table = Table::new(engine, client);
     if params.status >= 400 {
         table.join_all();
-        let effects = Comparer::default().compare(&table.engine_text(), &[&table.client_text()], true);
-        table.note(&mut RuleMatcher::default(), effects, &[], 0, false);
+        let (engine, client) = (text_of(&table.engine), text_of(&table.client));
+        let changes = Judge::default().changes(&engine, Some(&[&client]), true, &[], false, place(0));
+        table.note(changes);
         return Ok(table.rows());
     }
     let max_event_bytes = params.route.max_event_bytes;
@@ -92,7 +79,7 @@ pub fn relayed_rows<'a>(engine: &Side<'a>, client: &Side<'a>) -> Vec<FrameRow<'a
     table.rows()
 }
 
-/// Frames of both sides with the rows in which they stand. The row behind the engine's last frame is for the frames
+/// Frames of both sides with their rows. The row after the engine's last frame is for the frames
 /// that are written at the end of the answer.
 struct Table<'a> {
     engine: Vec<Block<'a>>,
@@ -101,7 +88,7 @@ struct Table<'a> {
     /// Row of each client frame.
     places: Vec<Option<usize>>,
     /// Changes in each row.
-    changes: Vec<Vec<RowChange>>,
+    changes: Vec<Vec<Change>>,
 }
 
 impl<'a> Table<'a> {
@@ -114,14 +101,6 @@ impl<'a> Table<'a> {
             client: frames,
             is_client_stream: client.is_stream,
         }
-    }
-
-    fn engine_text(&self) -> String {
-        self.engine.iter().map(|block| block.text()).collect()
-    }
-
-    fn client_text(&self) -> String {
-        self.client.iter().map(|block| block.text()).collect()
     }
 
     /// Finds the row of each client frame. A body that is no stream, and what no engine frame is expected to produce,
@@ -142,7 +121,7 @@ impl<'a> Table<'a> {
 
     /// Finds the changes in each row.
     fn explain(&mut self, rerun: &Rerun, max_event_bytes: usize) {
-        let (mut comparer, mut matcher) = (Comparer::default(), RuleMatcher::default());
+        let mut judge = Judge::default();
         let mut framer = Framer::new(max_event_bytes);
         let (mut next, mut next_expected) = (0, 0);
         for row in 0..self.changes.len() {
@@ -156,19 +135,15 @@ impl<'a> Table<'a> {
                 true => texts.iter().flat_map(|text| messages(text)).collect(),
                 false => texts.iter().map(|text| &**text).collect(),
             };
-            let effects = match rerun.is_comparable(self.is_client_stream) {
-                true if rerun.refused == Some(row) && !frame.is_empty() => vec![Effect::words(REFUSED)],
-                true => comparer.compare(&frame, &lines, rerun.is_object),
-                false => Vec::new(),
-            };
-            self.note(&mut matcher, effects, used, row, comparer.is_waiting());
+            let written = rerun.is_comparable(self.is_client_stream).then_some(lines.as_slice());
+            let refuses = rerun.refused == Some(row);
+            self.note(judge.changes(&frame, written, rerun.is_object, used, refuses, place(row)));
         }
-        let rest: Vec<_> = matcher.rest().collect();
-        rest.into_iter().for_each(|change| self.add(change));
+        self.note(judge.claims.rest());
     }
 
     /// Returns the client frames of a row. Where the client received none, such as after it left, these are the ones
-    /// that the rewriter makes. `next`: the first frames of both lists behind the row before.
+    /// that the rewriter makes. `next`: the first frames of both lists after the row before.
     fn texts<'t>(&self, row: usize, rerun: &'t Rerun, next: [&mut usize; 2]) -> Vec<Cow<'t, str>>
     where
         'a: 't,
@@ -196,7 +171,7 @@ impl<'a> Table<'a> {
         let mut found = None;
         framer.push(block.text, |output| found = found.take().or_else(|| data(output)));
         if rerun.end.is_some_and(|end| row > end) {
-            // Nothing is read behind the end of the answer.
+            // Nothing is read after the end of the answer.
             return String::new();
         }
         if row + 1 == self.engine.len() && rerun.reads_unfinished_event {
@@ -205,74 +180,69 @@ impl<'a> Table<'a> {
         found.unwrap_or_default()
     }
 
-    /// Adds the changes of a row, each with its rule.
-    fn note(
-        &mut self,
-        matcher: &mut RuleMatcher,
-        effects: Vec<Effect>,
-        used: &[(Rule, u32)],
-        row: usize,
-        is_waiting: bool,
-    ) {
-        let number = row as u64;
-        let place = Place::Frames { first: number, last: number };
-        let used = used.iter().map(|(rule, times)| Used { rule: *rule, times: *times, place });
-        let changes = matcher.changes(effects, used, place, is_waiting);
-        changes.into_iter().for_each(|change| self.add(change));
-    }
-
-    fn add(&mut self, change: Change) {
-        let Place::Frames { first, .. } = change.place else { return };
-        if let Some(row) = usize::try_from(first).ok().and_then(|row| self.changes.get_mut(row)) {
-            row.push(RowChange { rule: change.rule, text: change.effect.to_string(), times: change.times });
+    /// Adds changes to their rows.
+    fn note(&mut self, changes: impl IntoIterator<Item = Change>) {
+        for change in changes {
+            let Place::Frames { first, .. } = change.place else { continue };
+            let row = usize::try_from(first).ok().and_then(|row| self.changes.get_mut(row));
+            if let Some(row) = row {
+                row.push(change);
+            }
         }
     }
 
-    /// Returns the rows: each engine frame, and the client frames of no row between them.
-    fn rows(mut self) -> Vec<FrameRow<'a>> {
-        let mut rows = Vec::with_capacity(self.changes.len());
-        let at_end = self.changes.pop().unwrap_or_default();
+    /// Returns the rows: each engine frame, the client frames of no row between them, and those of the end in one row.
+    fn rows(self) -> Vec<FrameRow<'a>> {
         let following = self.following_rows();
-        let mut next = 0;
-        for (row, (block, changes)) in self.engine.iter().zip(self.changes).enumerate() {
-            let is_before = |place: usize, frame: &Block<'_>| {
-                following.get(place).is_some_and(|following| *following <= row) || frame.at < block.at
-            };
-            while let Some((None, frame)) =
-                self.places.get(next).zip(self.client.get(next)).map(|(p, f)| (*p, f))
-                && is_before(next, frame)
-            {
-                rows.push(FrameRow { client: vec![frame.timed()], ..FrameRow::default() });
-                next += 1;
+        let lone = |frame: &Block<'a>| FrameRow { client: vec![frame.timed()], ..FrameRow::default() };
+        let mut rows = Vec::with_capacity(self.changes.len());
+        let mut frames = self.client.iter().zip(self.places.iter().zip(following)).peekable();
+        let mut rest = Vec::new();
+        let blocks = self.engine.iter().map(Some).chain([None]);
+        for (row, (block, changes)) in blocks.zip(self.changes).enumerate() {
+            let arrived = block.map_or(Duration::ZERO, |block| block.at);
+            while let Some((frame, _)) = frames.next_if(|(frame, (place, following))| {
+                place.is_none() && (*following <= row || frame.at < arrived)
+            }) {
+                rows.push(lone(frame));
             }
             let mut client = Vec::new();
-            while self.places.get(next) == Some(&Some(row)) {
-                client.extend(self.client.get(next).map(Block::timed));
-                next += 1;
+            while let Some((frame, _)) = frames.next_if(|(_, (place, _))| **place == Some(row)) {
+                client.push(frame.timed());
             }
-            rows.push(FrameRow { engine: Some(block.timed()), client, changes });
+            match block.map(Block::timed) {
+                None if client.is_empty() => rest = changes,
+                engine => rows.push(FrameRow { engine, client, changes }),
+            }
         }
-        let rest = self.client.get(next..).unwrap_or_default();
-        let places = self.places.get(next..).unwrap_or_default();
-        add_end(&mut rows, rest.iter().zip(places), at_end);
+        rows.extend(frames.map(|(frame, _)| lone(frame)));
+        match rows.last_mut() {
+            Some(last) => last.changes.extend(rest),
+            None if rest.is_empty() => {}
+            None => rows.push(FrameRow { changes: rest, ..FrameRow::default() }),
+        }
         rows
     }
 
     /// Returns for each client frame the row of the next one that has a row.
     fn following_rows(&self) -> Vec<usize> {
-        let mut row = usize::MAX;
-        let mut rows: Vec<_> = self
-            .places
-            .iter()
-            .rev()
-            .map(|place| {
-                row = place.unwrap_or(row);
-                row
-            })
-            .collect();
-        rows.reverse();
+        let mut next = usize::MAX;
+        let mut rows = vec![next; self.places.len()];
+        for (row, place) in rows.iter_mut().zip(&self.places).rev() {
+            next = place.unwrap_or(next);
+            *row = next;
+        }
         rows
     }
+}
+
+/// Returns the place of the changes in a row.
+fn place(row: usize) -> Place {
+    Place::Frames { first: row as u64, last: row as u64 }
+}
+
+fn text_of(blocks: &[Block<'_>]) -> String {
+    blocks.iter().map(|block| block.text()).collect()
 }
 
 /// Returns the data of the events in a client's frame, or the message that it is.
@@ -290,34 +260,4 @@ fn take_row<T>(next: &mut usize, list: &[T], is_of_row: impl Fn(&T) -> bool) -> 
         *next += 1;
     }
     start..*next
-}
-
-/// Adds the client frames behind the engine's last frame: those of the end in one row, with its changes.
-fn add_end<'a, 'b>(
-    rows: &mut Vec<FrameRow<'a>>,
-    frames: impl Iterator<Item = (&'b Block<'a>, &'b Option<usize>)>,
-    mut changes: Vec<RowChange>,
-) where
-    'a: 'b,
-{
-    let mut end: Option<FrameRow<'a>> = None;
-    for (frame, place) in frames {
-        match (place, &mut end) {
-            (Some(_), Some(end)) => end.client.push(frame.timed()),
-            (Some(_), None) => {
-                let changes = std::mem::take(&mut changes);
-                end = Some(FrameRow { engine: None, client: vec![frame.timed()], changes });
-            }
-            (None, _) => {
-                rows.extend(end.take());
-                rows.push(FrameRow { client: vec![frame.timed()], ..FrameRow::default() });
-            }
-        }
-    }
-    rows.extend(end);
-    match rows.last_mut() {
-        Some(last) => last.changes.extend(changes),
-        None if changes.is_empty() => {}
-        None => rows.push(FrameRow { changes, ..FrameRow::default() }),
-    }
 }

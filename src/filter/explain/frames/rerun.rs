@@ -5,11 +5,10 @@
 
 use super::align::Expected;
 use super::split::{Block, Side, blocks};
-use crate::filter::explain::{output, refuses};
-use crate::filter::{Filter, FilterError, FilterParams, Writer, detect_api};
+use crate::filter::explain::Step;
+use crate::filter::{Filter, FilterError, FilterParams, Input, Writer, detect_api};
 use crate::wire::Api;
-use crate::wire::rule::{Rule, Tally};
-use bytes::Bytes;
+use crate::wire::rule::Rule;
 
 /// Result of the second run.
 #[derive(Debug, Default)]
@@ -20,14 +19,13 @@ pub(super) struct Rerun {
     pub(super) used: Vec<Vec<(Rule, u32)>>,
     /// True if the engine's answer is a single object.
     pub(super) is_object: bool,
-    /// True if the engine's last event has no blank line behind it and was still read.
+    /// True if the engine's last event has no blank line after it and was still read.
     pub(super) reads_unfinished_event: bool,
     /// Row whose event was refused, if one was.
     pub(super) refused: Option<usize>,
     /// Row in which the answer ended.
     pub(super) end: Option<usize>,
     writes_events: bool,
-    known: Tally,
 }
 
 impl Rerun {
@@ -49,19 +47,16 @@ impl Rerun {
         let mut writer = Filter::new(params, None, &mut ignore).writer(seen, is_stream)?;
         let mut this = Self { is_object: !is_stream, writes_events: writer.stream, ..Self::default() };
         if let (false, [body, ..]) = (is_stream, engine) {
-            let written = output(&mut writer.rewriter, |rewriter, out| _ = rewriter.whole(body.text, out));
-            this.note(&writer, 0, &written);
+            this.step(&mut writer, 0, Input::Whole(body.text));
             return Ok(this);
         }
         for (row, block) in engine.iter().enumerate() {
-            let written = output(&mut writer.rewriter, |rewriter, out| _ = rewriter.push(block.text, out));
-            this.note(&writer, row, &written);
+            this.step(&mut writer, row, Input::Bytes(block.text));
         }
-        let before = writer.rewriter.summary().events;
-        let written = output(&mut writer.rewriter, |rewriter, out| _ = rewriter.finish(ending, out));
-        this.reads_unfinished_event = writer.rewriter.summary().events > before;
+        let step = Step::of(&mut writer, Input::End(ending));
+        this.reads_unfinished_event = step.read > 0;
         let last = engine.len() - usize::from(this.reads_unfinished_event);
-        this.note(&writer, last, &written);
+        this.note(&writer, last, step);
         Ok(this)
     }
 
@@ -71,22 +66,26 @@ impl Rerun {
         self.writes_events == is_client_stream && (self.is_object || self.writes_events)
     }
 
+    fn step(&mut self, writer: &mut Writer, row: usize, input: Input<'_>) {
+        let step = Step::of(writer, input);
+        self.note(writer, row, step);
+    }
+
     /// Notes what a row has written, and the rules that it has used.
-    fn note(&mut self, writer: &Writer, row: usize, written: &Bytes) {
+    fn note(&mut self, writer: &Writer, row: usize, step: Step) {
+        let written = &step.written;
         let side = Side { body: written, pieces: &[], is_stream: self.writes_events, is_socket: false };
         let frames = blocks(&side).into_iter();
         self.expected.extend(frames.map(|frame| Expected { row, text: written.slice_ref(frame.text) }));
         if self.end.is_none() && writer.ended() {
             self.end = Some(row);
-            self.refused = self.end.filter(|_| refuses(&writer.rewriter));
+            self.refused = self.end.filter(|_| step.refuses);
         }
-        let tally = writer.rewriter.summary().tally;
         if self.used.len() <= row {
             self.used.resize(row + 1, Vec::new());
         }
         if let Some(used) = self.used.get_mut(row) {
-            used.extend(tally.since(&self.known));
+            used.extend(step.used);
         }
-        self.known = tally;
     }
 }

@@ -4,9 +4,9 @@
 //! byte.
 
 use super::TimedFrame;
-use crate::capture::{Message, Piece};
+use crate::capture::{RecordedMessage, RecordedPiece};
 use crate::wire::BodyForm;
-use memchr::memchr2;
+use crate::wire::sse::lines;
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub struct Side<'a> {
     /// Body, without the framing of HTTP.
     pub body: &'a [u8],
     /// Pieces of the body with their times, in order.
-    pub pieces: &'a [Piece],
+    pub pieces: &'a [RecordedPiece],
     /// True if the body consists of server-sent events, or of messages of a WebSocket.
     pub is_stream: bool,
     /// True if the body consists of messages of a WebSocket, one a line.
@@ -25,7 +25,7 @@ pub struct Side<'a> {
 
 impl<'a> Side<'a> {
     /// Returns the body of a captured message; its head says of what it consists.
-    pub fn of(message: &'a Message) -> Self {
+    pub fn of(message: &'a RecordedMessage) -> Self {
         let is_socket = message.head.starts_with("HTTP/1.1 101 ");
         let is_stream = is_socket || message.content_type() == "text/event-stream";
         Self { body: &message.body, pieces: &message.pieces, is_stream, is_socket }
@@ -39,7 +39,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Text of an event with the blank lines behind it, or a whole body.
+/// Text of an event with the blank lines after it, or a whole body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block<'a> {
     pub(super) text: &'a [u8],
@@ -84,9 +84,9 @@ pub(super) fn blocks<'a>(side: &Side<'a>) -> Vec<Block<'a>> {
         return blocks;
     }
     let (mut has_line, mut event_end) = (false, None);
-    while place < body.len() {
-        let (line, next) = line_at(body, place);
-        if !line.is_empty() {
+    for line in lines(body) {
+        let next = place + line.len();
+        if !matches!(line, b"\n" | b"\r" | b"\r\n") {
             if event_end.is_some() {
                 add(start, place, event_end.take());
                 start = place;
@@ -101,23 +101,10 @@ pub(super) fn blocks<'a>(side: &Side<'a>) -> Vec<Block<'a>> {
     blocks
 }
 
-/// Returns the line that begins at a place, without its end, and the place of the next line.
-fn line_at(body: &[u8], place: usize) -> (&[u8], usize) {
-    let rest = body.get(place..).unwrap_or_default();
-    let length = memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
-    let (line, end) = rest.split_at(length);
-    let end = match end {
-        [b'\r', b'\n', ..] => 2,
-        [] => 0,
-        _ => 1,
-    };
-    (line, place + length + end)
-}
-
-/// Times of the places in a body, asked for in order.
+/// Times of the places in a body, requested in order.
 struct PieceClock<'a> {
-    /// Pieces that end at or behind the last place.
-    pieces: &'a [Piece],
+    /// Pieces that end at or after the last place.
+    pieces: &'a [RecordedPiece],
 }
 
 impl PieceClock<'_> {
@@ -162,7 +149,11 @@ mod tests {
     #[test]
     fn an_event_has_the_time_of_the_piece_that_completed_it() {
         let at = Duration::from_millis;
-        let pieces = [Piece { at: at(1), end: 4 }, Piece { at: at(2), end: 9 }, Piece { at: at(3), end: 19 }];
+        let pieces = [
+            RecordedPiece { at: at(1), end: 4 },
+            RecordedPiece { at: at(2), end: 9 },
+            RecordedPiece { at: at(3), end: 19 },
+        ];
         let side =
             Side { body: b"data: a\n\n\ndata: b\n\n", pieces: &pieces, is_stream: true, is_socket: false };
         let times: Vec<_> = blocks(&side).iter().map(|block| block.at).collect();

@@ -20,7 +20,7 @@ use crate::auth::{Allowance, Caller, Hash, Keyring, Quota, WhenUsedUp};
 use crate::config::WhenAway;
 use crate::server::App;
 use crate::store::Millis;
-use crate::wire::encode::Limits;
+use crate::wire::encode::LimitUse;
 use crate::wire::fault::{Failure, Fault};
 use governor::clock::{Clock, DefaultClock};
 use governor::middleware::StateInformationMiddleware;
@@ -33,7 +33,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use usage::{Amounts, Usage};
+use usage::{Amounts, KeyUsage};
 use window::{Period, Window};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -49,9 +49,9 @@ pub(in crate::server) struct Quotas(HashMap<Arc<str>, (Hash, Arc<KeyQuota>)>);
 struct KeyQuota {
     meters: Arc<Meters>,
     /// Daily and monthly quota, with the usage counted against it.
-    budget: Option<(Quota, Arc<Usage>)>,
+    budget: Option<(Quota, Arc<KeyUsage>)>,
     /// Counts by which the limits per minute are shared, and the rule for a store that does not answer.
-    shared: Option<(Arc<Usage>, WhenAway)>,
+    shared: Option<(Arc<KeyUsage>, WhenAway)>,
 }
 
 impl Quotas {
@@ -91,21 +91,21 @@ impl Quotas {
     pub(in crate::server) async fn admit(
         &self,
         name: &str,
-        standing: &mut Option<QuotaState>,
+        state: &mut Option<QuotaState>,
         app: &App,
     ) -> Option<Result<Ticket, Refused>> {
         let (_, quota) = self.0.get(name)?;
         if let Some((_, usage)) = &quota.budget {
-            app.usages.refresh(usage, &app.store_handle, &app.metrics).await;
+            app.admit.usages.refresh(usage, &app.store_handle, &app.metrics).await;
         }
         if let Some((usage, WhenAway::Closed)) = &quota.shared {
-            app.usages.refresh(usage, &app.store_handle, &app.metrics).await;
+            app.admit.usages.refresh(usage, &app.store_handle, &app.metrics).await;
             if !usage.is_shared() {
-                usage.ask();
+                usage.mark_queried();
                 return Some(Err((store_is_away(), RETRY_AFTER)));
             }
         }
-        Some(quota.enter(standing.insert(QuotaState::default()), app.store_handle.now()))
+        Some(quota.enter(state.insert(QuotaState::default()), app.store_handle.now()))
     }
 }
 
@@ -219,11 +219,11 @@ pub(in crate::server) struct QuotaState {
 
 impl QuotaState {
     /// Returns the limit that events report: the one with the largest used share (wire-format 4.9).
-    pub(in crate::server) fn limits(&self) -> Option<Limits> {
+    pub(in crate::server) fn limits(&self) -> Option<LimitUse> {
         let nearest = Reading::nearest([self.requests, self.tokens].into_iter().flatten())?;
         let used = u128::from(nearest.limit - nearest.left) * 100 / u128::from(nearest.limit.max(1));
         let used_percent = u64::try_from(used).unwrap_or(100);
-        Some(Limits { used_percent, window_minutes: nearest.minutes })
+        Some(LimitUse { used_percent, window_minutes: nearest.minutes })
     }
 
     fn note(&mut self, requests: Option<Reading>, tokens: Option<Reading>) {
@@ -287,15 +287,15 @@ impl Meters {
 
     /// Takes one request and one token of the minute, after charging the debt. Fails with the time to wait if
     /// either is used up.
-    fn take(&self, standing: &mut QuotaState) -> Result<(), Refused> {
+    fn take(&self, state: &mut QuotaState) -> Result<(), Refused> {
         if let Some(meter) = &self.requests {
             let left = meter.settle().and_then(|()| meter.take(NonZeroU32::MIN));
-            standing.note(Some(meter.reading(left.unwrap_or(0))), None);
+            state.note(Some(meter.reading(left.unwrap_or(0))), None);
             left.map_err(|wait| (refused("requests", meter), wait))?;
         }
         if let Some(meter) = &self.tokens {
             let left = meter.settle().and_then(|()| meter.take(NonZeroU32::MIN));
-            standing.note(None, Some(meter.reading(left.unwrap_or(0))));
+            state.note(None, Some(meter.reading(left.unwrap_or(0))));
             left.map_err(|wait| (refused("tokens", meter), wait))?;
         }
         Ok(())
@@ -343,7 +343,7 @@ struct Limit {
 impl Limit {
     /// Returns the limits that are set. `before` is the number of running requests, each of which may still be
     /// charged.
-    fn all(quota: &Quota, usage: &Usage, before: u64, now: Millis) -> Vec<Self> {
+    fn all(quota: &Quota, usage: &KeyUsage, before: u64, now: Millis) -> Vec<Self> {
         let mut all = Vec::with_capacity(4);
         for (period, requests, tokens) in [
             (Period::Day, quota.requests_per_day, quota.tokens_per_day),
@@ -386,7 +386,7 @@ impl Limit {
 
 impl KeyQuota {
     /// Admits a request and returns its ticket. Fails with the time to wait if a limit is used up.
-    fn enter(self: &Arc<Self>, standing: &mut QuotaState, now: Millis) -> Result<Ticket, Refused> {
+    fn enter(self: &Arc<Self>, state: &mut QuotaState, now: Millis) -> Result<Ticket, Refused> {
         let before = self.meters.begin()?;
         let mut ticket = Ticket(Admission { quota: Arc::clone(self), limits: None });
         if let Some((quota, usage)) = &self.budget {
@@ -399,7 +399,7 @@ impl KeyQuota {
                 let own = u64::from(limit.what == "requests");
                 let left = limit.reading.left.saturating_sub(own);
                 let reading = Some(Reading { left, ..limit.reading });
-                if own == 1 { standing.note(reading, None) } else { standing.note(None, reading) }
+                if own == 1 { state.note(reading, None) } else { state.note(None, reading) }
             }
             if let Some(limit) = used_up {
                 return Err((limit.failure(quota), limit.reading.reset));
@@ -408,21 +408,21 @@ impl KeyQuota {
         if let Some((usage, _)) = &self.shared {
             self.meters.charge_foreign(usage.take_foreign(now));
         }
-        self.meters.take(standing)?;
+        self.meters.take(state)?;
         if let Some((usage, _)) = &self.shared {
             usage.count_rate(Amounts { requests: 1, tokens: 0 }, now);
         }
-        ticket.0.limits = standing.limits();
+        ticket.0.limits = state.limits();
         Ok(ticket)
     }
 }
 
-/// Admission of a request, from which continuations of the request get tickets of their own.
+/// Admission of a request, from which continuations of the request get their own tickets.
 #[derive(Clone)]
 pub(in crate::server) struct Admission {
     quota: Arc<KeyQuota>,
     /// State of the limits that its events report.
-    limits: Option<Limits>,
+    limits: Option<LimitUse>,
 }
 
 impl Admission {
@@ -437,10 +437,10 @@ impl Admission {
 pub(in crate::server) struct Ticket(Admission);
 
 impl Ticket {
-    /// Charges a finished request with its tokens. `asked` is true if an engine was contacted for it.
-    pub(in crate::server) fn charge(&self, tokens: u64, asked: bool, now: Millis) {
+    /// Charges a finished request with its tokens. `contacted` is true if an engine was contacted for it.
+    pub(in crate::server) fn charge(&self, tokens: u64, contacted: bool, now: Millis) {
         let KeyQuota { meters, budget, shared } = &*self.0.quota;
-        if let Some((_, usage)) = budget.as_ref().filter(|_| asked || tokens > 0) {
+        if let Some((_, usage)) = budget.as_ref().filter(|_| contacted || tokens > 0) {
             usage.charge(Amounts { requests: 1, tokens }, now);
         }
         if let Some((usage, _)) = shared.as_ref().filter(|_| tokens > 0) {
@@ -457,7 +457,7 @@ impl Ticket {
     }
 
     /// Returns the state of the key's limits that its events report.
-    pub(in crate::server) fn limits(&self) -> Option<Limits> {
+    pub(in crate::server) fn limits(&self) -> Option<LimitUse> {
         self.0.limits
     }
 }
@@ -495,7 +495,7 @@ mod tests {
     const HALF_A_DAY: Millis = 43_200_000;
 
     fn of(allowance: Allowance, quota: Quota) -> Arc<KeyQuota> {
-        let usage = quota.limits().then(|| Arc::new(Usage::new("key".into())));
+        let usage = quota.limits().then(|| Arc::new(KeyUsage::new("key".into())));
         Arc::new(KeyQuota {
             meters: Arc::new(Meters::new(allowance)),
             budget: usage.map(|usage| (quota, usage)),
@@ -505,8 +505,8 @@ mod tests {
 
     /// Admits one request with a fresh standing.
     fn enter(quota: &Arc<KeyQuota>, now: Millis) -> Result<(Ticket, QuotaState), (Failure, Duration)> {
-        let mut standing = QuotaState::default();
-        quota.enter(&mut standing, now).map(|ticket| (ticket, standing))
+        let mut state = QuotaState::default();
+        quota.enter(&mut state, now).map(|ticket| (ticket, state))
     }
 
     fn fault<T>(entered: Result<T, (Failure, Duration)>) -> Option<Fault> {
@@ -516,12 +516,12 @@ mod tests {
     #[test]
     fn tokens_are_charged_beyond_what_is_left_and_made_up_for() {
         let quota = of(Allowance { tokens_per_minute: 600, ..Allowance::default() }, Quota::default());
-        let (first, standing) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
-        assert_eq!(standing.tokens.map(|reading| (reading.limit, reading.left)), Some((600, 599)));
+        let (first, state) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
+        assert_eq!(state.tokens.map(|reading| (reading.limit, reading.left)), Some((600, 599)));
         first.charge(100, true, NOON);
-        let (second, standing) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
+        let (second, state) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
         // The time since then may have refilled one.
-        assert!(standing.tokens.is_some_and(|reading| (499..=502).contains(&reading.left)), "{standing:?}");
+        assert!(state.tokens.is_some_and(|reading| (499..=502).contains(&reading.left)), "{state:?}");
         second.charge(5_000, true, NOON);
         let (failure, wait) = enter(&quota, NOON).map(|_| ()).unwrap_err();
         assert_eq!(failure.fault, Fault::RateLimit);
@@ -543,13 +543,13 @@ mod tests {
     #[test]
     fn requests_of_a_day_are_charged_at_their_end_and_held_until_then() {
         let quota = of(Allowance::default(), Quota { requests_per_day: 2, ..Quota::default() });
-        let (first, standing) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
+        let (first, state) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
         assert_eq!(
-            standing.requests,
+            state.requests,
             Some(Reading { limit: 2, left: 1, reset: Duration::from_secs(43_200), minutes: 1_440 })
         );
-        let (second, standing) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
-        assert_eq!(standing.requests.map(|reading| reading.left), Some(0));
+        let (second, state) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
+        assert_eq!(state.requests.map(|reading| reading.left), Some(0));
         assert_eq!(fault(enter(&quota, NOON)), Some(Fault::InsufficientQuota));
         // A request for which no engine was contacted costs nothing.
         first.charge(0, false, NOON);
@@ -608,9 +608,9 @@ mod tests {
         let limits = Quota { requests_per_day: 100, tokens_per_month: 1_000, ..Quota::default() };
         let quota = of(Allowance { requests_per_minute: 4, ..Allowance::default() }, limits);
         let told = || {
-            enter(&quota, NOON).ok().and_then(|(ticket, standing)| {
+            enter(&quota, NOON).ok().and_then(|(ticket, state)| {
                 ticket.charge(300, true, NOON);
-                standing.limits().map(|limits| (limits.used_percent, limits.window_minutes))
+                state.limits().map(|limits| (limits.used_percent, limits.window_minutes))
             })
         };
         // A quarter of the minute's requests, half of them, then 60 % of the month's tokens beside three quarters.
@@ -619,9 +619,9 @@ mod tests {
         assert_eq!(told(), Some((75, 1)));
         assert_eq!(told(), Some((100, 1)));
         assert_eq!(fault(enter(&quota, NOON)), Some(Fault::InsufficientQuota));
-        let mut standing = QuotaState::default();
-        assert!(quota.enter(&mut standing, NOON).is_err());
-        let limits = standing.limits().map(|limits| (limits.used_percent, limits.window_minutes));
+        let mut state = QuotaState::default();
+        assert!(quota.enter(&mut state, NOON).is_err());
+        let limits = state.limits().map(|limits| (limits.used_percent, limits.window_minutes));
         assert_eq!(limits, Some((100, 30 * 1_440)), "a refusal tells what is used up");
     }
 }

@@ -40,7 +40,7 @@ impl Quotas {
     pub(in crate::server) async fn used_by(&self, caller: Option<&Caller>, app: &App) -> UsageReport {
         let quota = caller.and_then(|caller| self.of_key(caller));
         if let Some((_, usage)) = quota.and_then(|quota| quota.budget.as_ref()) {
-            app.usages.refresh(usage, &app.store_handle, &app.metrics).await;
+            app.admit.usages.refresh(usage, &app.store_handle, &app.metrics).await;
         }
         UsageReport::of(caller, quota, app.store_handle.now())
     }
@@ -48,8 +48,8 @@ impl Quotas {
     /// Returns the use of all keys, in the order of their names.
     pub(in crate::server) async fn used_by_all(&self, keys: Option<&Keyring>, app: &App) -> Vec<UsageReport> {
         let budgets = self.0.values().filter_map(|(_, quota)| quota.budget.as_ref());
-        budgets.for_each(|(_, usage)| usage.ask());
-        app.usages.sync(&app.store_handle, &app.metrics).await;
+        budgets.for_each(|(_, usage)| usage.mark_queried());
+        app.admit.usages.sync(&app.store_handle, &app.metrics).await;
         let callers = keys.into_iter().flat_map(Keyring::callers).map(|(_, caller)| caller);
         let report = |caller| UsageReport::of(Some(caller), self.of_key(caller), app.store_handle.now());
         let mut all: Vec<_> = callers.map(report).collect();

@@ -7,8 +7,8 @@
 
 use super::window::{Period, Window};
 use crate::auth::Hash;
-use crate::server::responses::store_handle::StoreHandle;
-use crate::store::{Count, Counter, Error, Millis, Store};
+use crate::server::storage::store_handle::StoreHandle;
+use crate::store::{Count, Counter, Millis, Store, StoreError};
 use crate::telemetry::Metrics;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Counts of ended windows that are kept for a store that is unavailable.
 const LATE: usize = 64;
 /// Time for which the counts of others are read on after the last request of a key with shared limits of a minute.
-/// What others have used before that is refilled by now.
+/// Usage by others before that is refilled by now.
 const RECENT: Duration = Duration::from_secs(60);
 /// Keys that are read and written together.
 const TOGETHER: usize = 256;
@@ -48,7 +48,7 @@ impl Amounts {
 
 /// Counts of one key in one window, those of this process apart from those of others.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
+struct WindowTally {
     window: Window,
     /// Total counted by this process.
     own: Amounts,
@@ -84,7 +84,7 @@ impl Unit {
 }
 
 /// Usage of one key, shared by the requests of the key and the task that synchronises it with the store.
-pub(super) struct Usage {
+pub(super) struct KeyUsage {
     /// Name of its counters in the store.
     name: Arc<str>,
     state: Mutex<UsageState>,
@@ -96,10 +96,10 @@ pub(super) struct Usage {
 /// Counts of one key, in the current windows and in ended ones that are not stored yet.
 #[derive(Default)]
 struct UsageState {
-    day: Tally,
-    month: Tally,
-    /// What limits of a minute have counted.
-    rate: Tally,
+    day: WindowTally,
+    month: WindowTally,
+    /// Counts of limits of a minute.
+    rate: WindowTally,
     /// When the counts of others were read that the limits of a minute were last charged with, and these counts.
     charged: Option<(Instant, Amounts)>,
     /// Time of the last request under shared limits of a minute.
@@ -111,11 +111,11 @@ struct UsageState {
     /// Time at which the counts of other processes were last read.
     read: Option<Instant>,
     /// True if the usage was queried since the last exchange with the store.
-    asked: bool,
+    queried: bool,
 }
 
 impl UsageState {
-    fn tally(&mut self, period: Period) -> &mut Tally {
+    fn tally(&mut self, period: Period) -> &mut WindowTally {
         match period {
             Period::Day => &mut self.day,
             Period::Month => &mut self.month,
@@ -134,7 +134,7 @@ impl UsageState {
             self.late.extend(due);
             let excess = self.late.len().saturating_sub(LATE);
             self.late.drain(..excess);
-            *self.tally(period) = Tally { window: period.window(now), ..Tally::default() };
+            *self.tally(period) = WindowTally { window: period.window(now), ..WindowTally::default() };
             if let (Period::Rate, Some((_, seen))) = (period, &mut self.charged) {
                 *seen = Amounts::default();
             }
@@ -143,7 +143,7 @@ impl UsageState {
 
     /// Returns the counts of a period's current window that the store does not have yet.
     fn due(&mut self, name: &Arc<str>, period: Period) -> Vec<Count> {
-        let Tally { window, mut own, mut stored, .. } = *self.tally(period);
+        let WindowTally { window, mut own, mut stored, .. } = *self.tally(period);
         let kinds = KINDS.iter().filter(|(_, of, _)| *of == period);
         let grown = kinds.filter_map(|(kind, _, unit)| {
             let amount = *unit.of(&mut own);
@@ -154,14 +154,18 @@ impl UsageState {
     }
 
     /// Finds the amount that a stored count belongs to; `None` if its window is not the current one.
-    fn find(&mut self, counter: &Counter, of: impl FnOnce(&mut Tally) -> &mut Amounts) -> Option<&mut u64> {
+    fn find(
+        &mut self,
+        counter: &Counter,
+        of: impl FnOnce(&mut WindowTally) -> &mut Amounts,
+    ) -> Option<&mut u64> {
         let (_, period, unit) = KINDS.iter().find(|(kind, ..)| *kind == counter.kind)?;
         let tally = self.tally(*period);
         (tally.window.begins == counter.begins).then(|| unit.of(of(tally)))
     }
 }
 
-impl Usage {
+impl KeyUsage {
     pub(super) fn new(name: Arc<str>) -> Self {
         Self { name, state: Mutex::default(), reading: tokio::sync::Mutex::default() }
     }
@@ -174,15 +178,15 @@ impl Usage {
     }
 
     /// Marks the key as queried, so that the next exchange with the store reads the counts of others.
-    pub(super) fn ask(&self) {
-        self.state.lock().asked = true;
+    pub(super) fn mark_queried(&self) {
+        self.state.lock().queried = true;
     }
 
     /// Returns the usage of the current day or month in all processes, and marks the key as queried.
     pub(super) fn used(&self, period: Period, now: Millis) -> (Window, Amounts) {
         let mut state = self.at(now);
-        state.asked = true;
-        let Tally { window, own, others, .. } = *state.tally(period);
+        state.queried = true;
+        let WindowTally { window, own, others, .. } = *state.tally(period);
         (window, own.plus(others))
     }
 
@@ -246,7 +250,7 @@ impl Usage {
         let unsaved = !self.unsaved(now).is_empty();
         let mut state = self.state.lock();
         let is_recent = state.rated.is_some_and(|rated| rated.elapsed() < RECENT);
-        std::mem::take(&mut state.asked) || unsaved || is_recent
+        std::mem::take(&mut state.queried) || unsaved || is_recent
     }
 
     /// Marks counts as stored.
@@ -259,7 +263,7 @@ impl Usage {
                 *stored = count.amount.max(*stored);
             }
         }
-        // What was counted while the others were stored waits from now on.
+        // Amounts counted while the others were stored wait from now on.
         let waits = state.rate.own != state.rate.stored;
         state.unstored = waits.then(Instant::now);
     }
@@ -283,23 +287,23 @@ impl Usage {
 pub(in crate::server) struct Usages {
     /// Usage of each key, by the name of its counters. A key that leaves the configuration stays here: it may come
     /// back, and only this process knows its unsaved counts.
-    known: Mutex<HashMap<Arc<str>, Arc<Usage>>>,
+    known: Mutex<HashMap<Arc<str>, Arc<KeyUsage>>>,
     /// Time of the store's last failure, until it answers again.
     failed: Mutex<Option<Instant>>,
 }
 
 impl Usages {
     /// Returns the usage of a key, empty for a new key.
-    pub(super) fn of(&self, hash: &Hash) -> Arc<Usage> {
+    pub(super) fn of(&self, hash: &Hash) -> Arc<KeyUsage> {
         let name: Arc<str> = hash.counters().into();
         let mut known = self.known.lock();
-        let usage = known.entry(name).or_insert_with_key(|name| Arc::new(Usage::new(Arc::clone(name))));
+        let usage = known.entry(name).or_insert_with_key(|name| Arc::new(KeyUsage::new(Arc::clone(name))));
         Arc::clone(usage)
     }
 
     /// Reads the counts of other processes for a key if the known ones are too old. If the store does not answer,
     /// the request is judged by the known counts.
-    pub(super) async fn refresh(&self, usage: &Usage, store_handle: &StoreHandle, metrics: &Metrics) {
+    pub(super) async fn refresh(&self, usage: &KeyUsage, store_handle: &StoreHandle, metrics: &Metrics) {
         let Some(store) = store_handle.store() else { return };
         if usage.is_fresh() || self.has_just_failed() {
             return;
@@ -332,7 +336,7 @@ impl Usages {
             return;
         }
         let Some(store) = store_handle.store() else {
-            return self.note_outcome(Err(Error::Unavailable("it is not open".to_owned())), metrics);
+            return self.note_outcome(Err(StoreError::Unavailable("it is not open".to_owned())), metrics);
         };
         for usages in due.chunks(TOGETHER) {
             let exchanged = exchange(&store, store_handle, usages).await;
@@ -350,7 +354,7 @@ impl Usages {
     }
 
     /// Notes and logs whether the store has answered.
-    fn note_outcome(&self, outcome: Result<(), Error>, metrics: &Metrics) {
+    fn note_outcome(&self, outcome: Result<(), StoreError>, metrics: &Metrics) {
         let now = outcome.is_err().then(Instant::now);
         let before = std::mem::replace(&mut *self.failed.lock(), now);
         if let Err(error) = outcome {
@@ -364,7 +368,11 @@ impl Usages {
     }
 }
 
-async fn exchange(store: &Store, store_handle: &StoreHandle, usages: &[Arc<Usage>]) -> Result<(), Error> {
+async fn exchange(
+    store: &Store,
+    store_handle: &StoreHandle,
+    usages: &[Arc<KeyUsage>],
+) -> Result<(), StoreError> {
     let (now, at) = (store_handle.now(), Instant::now());
     let counts: Vec<Count> = usages.iter().flat_map(|usage| usage.unsaved(now)).collect();
     if !counts.is_empty() {
@@ -389,11 +397,11 @@ mod tests {
         Amounts { requests, tokens }
     }
 
-    fn usage() -> Usage {
-        Usage::new("key".into())
+    fn usage() -> KeyUsage {
+        KeyUsage::new("key".into())
     }
 
-    fn amounts(usage: &Usage, now: Millis) -> [(u64, u64); 2] {
+    fn amounts(usage: &KeyUsage, now: Millis) -> [(u64, u64); 2] {
         [Period::Day, Period::Month].map(|period| {
             let (_, Amounts { requests, tokens }) = usage.used(period, now);
             (requests, tokens)
@@ -408,7 +416,7 @@ mod tests {
     fn a_key_that_was_asked_about_is_read_next_time() {
         let usage = usage();
         assert!(!usage.is_due(NOON));
-        usage.ask();
+        usage.mark_queried();
         assert!(usage.is_due(NOON));
         assert!(!usage.is_due(NOON), "once");
     }
@@ -482,7 +490,7 @@ mod tests {
         usage.merge_others(&[others(4, 600)], at + second + RECENT);
         usage.state.lock().rated = Instant::now().checked_sub(RECENT);
         assert_eq!(usage.take_foreign(NOON), cost(0, 0), "after a pause of requests");
-        // The process's own are written under kinds of their own, and a new day begins at 0.
+        // The process's own are written under their own kinds, and a new day begins at 0.
         usage.count_rate(cost(1, 70), NOON);
         assert_eq!(told(&usage.unsaved(NOON)), [(4, 1), (5, 70)]);
         assert_eq!(amounts(&usage, NOON), [(0, 0), (0, 0)]);

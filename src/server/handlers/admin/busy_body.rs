@@ -1,6 +1,6 @@
 //! Body of an answer of the admin listener, which keeps its connection in use while the client takes it.
 //!
-//! Takes: a body. Gives: the same bytes in small pieces, since the HTTP library lets go of a body once it has its last
+//! Takes: a body. Gives: the same bytes in small pieces, since the HTTP library drops a body once it has its last
 //! piece, written or not. Never: copies a byte.
 
 use crate::server::net::connection_state::ActiveRequest;

@@ -47,15 +47,15 @@ pub(super) async fn start(
         "exchanges are captured, with their content"
     );
     app.captures.switch_on(criteria, time);
-    json::answer(&Switch { capturing: Capturing::of(&app.captures) })
+    json::answer(&CaptureSwitch { capturing: Capturing::of(&app.captures) })
 }
 
-/// Switches capturing off. What was captured stays.
+/// Switches capturing off. Captured exchanges stay.
 pub(super) async fn stop(State(present): State<Arc<ActiveConfig>>) -> Response {
     let app = present.app();
     app.captures.switch_off();
     tracing::info!("exchanges are no longer captured");
-    json::answer(&Switch { capturing: None })
+    json::answer(&CaptureSwitch { capturing: None })
 }
 
 /// Forgets all captured exchanges.
@@ -85,17 +85,17 @@ pub(super) fn not_captured() -> Response {
 
 /// Lists captured exchanges, the newest first, without their content.
 pub(super) async fn list(State(present): State<Arc<ActiveConfig>>, RawQuery(query): RawQuery) -> Response {
-    let filter = match Filter::read(query.as_deref().unwrap_or_default()) {
+    let filter = match CaptureFilter::read(query.as_deref().unwrap_or_default()) {
         Ok(filter) => filter,
         Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     };
     let app = present.app();
     let all = app.captures.list();
     let chosen = all.iter().filter(|exchange| filter.matches(exchange.facts())).take(filter.limit);
-    json::answer(&List {
+    json::answer(&CaptureList {
         capturing: Capturing::of(&app.captures),
         used_bytes: app.captures.used(),
-        exchanges: chosen.map(|exchange| Summary::of(exchange.facts(), exchange.lengths())).collect(),
+        exchanges: chosen.map(|exchange| CaptureSummary::of(exchange.facts(), exchange.lengths())).collect(),
     })
 }
 
@@ -144,7 +144,7 @@ pub(super) fn number(query: Option<&str>) -> Result<Option<u64>, Response> {
 }
 
 /// Selection of exchanges, from the query.
-struct Filter {
+struct CaptureFilter {
     key: Option<String>,
     model: Option<String>,
     upstream: Option<String>,
@@ -153,7 +153,7 @@ struct Filter {
     limit: usize,
 }
 
-impl Filter {
+impl CaptureFilter {
     fn read(query: &str) -> Result<Self, String> {
         let mut this =
             Self { key: None, model: None, upstream: None, end: None, failed: false, limit: usize::MAX };
@@ -187,7 +187,9 @@ impl Filter {
     }
 
     fn matches(&self, exchange: &Captured) -> bool {
-        let is = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
+        let is = |expected: &Option<String>, value: &str| {
+            expected.as_ref().is_none_or(|expected| expected == value)
+        };
         is(&self.key, exchange.info.key.as_deref().unwrap_or_default())
             && is(&self.model, &exchange.info.model)
             && is(&self.end, exchange.outcome.end)
@@ -201,7 +203,7 @@ impl Filter {
 
 /// Answer to a request that switches capturing on or off.
 #[derive(Serialize)]
-struct Switch {
+struct CaptureSwitch {
     capturing: Option<Capturing>,
 }
 
@@ -213,10 +215,10 @@ struct Cleared {
 
 /// List of captured exchanges.
 #[derive(Serialize)]
-struct List<'a> {
+struct CaptureList<'a> {
     capturing: Option<Capturing>,
     used_bytes: usize,
-    exchanges: Vec<Summary<'a>>,
+    exchanges: Vec<CaptureSummary<'a>>,
 }
 
 /// Condition for requests to be captured, and the time that is left.
@@ -237,7 +239,7 @@ impl Capturing {
 
 /// Exchange in the list, without its content.
 #[derive(Serialize)]
-pub(super) struct Summary<'a> {
+pub(super) struct CaptureSummary<'a> {
     id: &'a str,
     number: u64,
     /// Unix time, in seconds.
@@ -260,7 +262,7 @@ pub(super) struct Summary<'a> {
     is_cut: bool,
 }
 
-impl<'a> Summary<'a> {
+impl<'a> CaptureSummary<'a> {
     pub(super) fn of(exchange: &'a Captured, lengths: BodyLengths) -> Self {
         let Captured { info, outcome, .. } = exchange;
         let last = exchange.attempts.last();

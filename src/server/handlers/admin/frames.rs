@@ -2,9 +2,9 @@
 //!
 //! Takes: the id of an exchange. Gives: JSON. Never: runs beside the preparation of another exchange.
 
-use super::captures::{Summary, not_captured, number};
+use super::captures::{CaptureSummary, not_captured, number};
 use super::{json, preparation};
-use crate::capture::{Attempt, BodyLengths, Captured, Message, body_file};
+use crate::capture::{BodyLengths, Captured, RecordedAttempt, RecordedMessage, body_file};
 use crate::filter::{
     FilterError, FilterParams, FrameRow, Side, Target, TimedFrame, explained_rows, relayed_rows, rule_words,
 };
@@ -40,7 +40,7 @@ pub(super) async fn frames(
 #[derive(Serialize)]
 struct Frames<'a> {
     id: &'a str,
-    summary: Summary<'a>,
+    summary: CaptureSummary<'a>,
     request: Requests,
     attempts: Vec<AttemptSummary<'a>>,
     rules: BTreeMap<&'static str, &'static str>,
@@ -100,7 +100,9 @@ impl<'a> From<FrameRow<'a>> for Row<'a> {
         Self {
             engine: row.engine.map(Frame),
             client: row.client.into_iter().map(Frame).collect(),
-            changes: changes.map(|one| Change { rule: one.rule, text: one.text, times: one.times }).collect(),
+            changes: changes
+                .map(|one| Change { rule: one.rule, text: one.effect.to_string(), times: one.times })
+                .collect(),
         }
     }
 }
@@ -114,7 +116,7 @@ impl<'a> Frames<'a> {
         let rules = names.filter_map(|name| Some((name, rule_words(name)?))).collect();
         Self {
             id: &exchange.info.id,
-            summary: Summary::of(exchange, lengths),
+            summary: CaptureSummary::of(exchange, lengths),
             request: Requests {
                 client: body_text(&exchange.request),
                 engine: last.and_then(|attempt| body_text(&attempt.request)),
@@ -130,7 +132,7 @@ impl<'a> Frames<'a> {
 }
 
 impl<'a> AttemptSummary<'a> {
-    fn of(attempt: &'a Attempt) -> Self {
+    fn of(attempt: &'a RecordedAttempt) -> Self {
         Self {
             upstream: &attempt.upstream,
             engine: attempt.engine,
@@ -142,12 +144,12 @@ impl<'a> AttemptSummary<'a> {
 }
 
 /// Returns the body of a message as text; `None` if it has none.
-fn body_text(message: &Message) -> Option<String> {
+fn body_text(message: &RecordedMessage) -> Option<String> {
     (!message.body.is_empty()).then(|| String::from_utf8_lossy(&message.body).into_owned())
 }
 
 /// Returns the status in the head of an answer.
-fn status(answer: &Message) -> Option<u16> {
+fn status(answer: &RecordedMessage) -> Option<u16> {
     answer.head.split(' ').nth(1)?.parse().ok()
 }
 
@@ -197,7 +199,12 @@ fn rows<'a>(app: &App, exchange: &'a Captured) -> (Vec<FrameRow<'a>>, Option<Str
 
 /// Returns the parameters by which the answer was rewritten; `None` if its route is not rewritten. The vocabulary and
 /// the limits are those of the present configuration.
-fn params(app: &App, exchange: &Captured, attempt: &Attempt, answer: &Message) -> Option<FilterParams> {
+fn params(
+    app: &App,
+    exchange: &Captured,
+    attempt: &RecordedAttempt,
+    answer: &RecordedMessage,
+) -> Option<FilterParams> {
     let api = api_of(attempt.request.head.split(' ').nth(1)?)?;
     let to = match client_api(&exchange.info.path, api)? {
         Api::Responses => Target::Response,

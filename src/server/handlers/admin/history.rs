@@ -11,14 +11,14 @@ use std::sync::Arc;
 /// Lists the points, the oldest first.
 pub(super) async fn points(State(present): State<Arc<ActiveConfig>>) -> Response {
     let points = present.app().history.points();
-    json::answer(&History {
+    json::answer(&HistoryPage {
         step_seconds: HISTORY_STEP.as_secs(),
         points: points.iter().map(Point::of).collect(),
     })
 }
 
 #[derive(Serialize)]
-struct History {
+struct HistoryPage {
     step_seconds: u64,
     points: Vec<Point>,
 }

@@ -75,7 +75,7 @@ pub(super) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Respon
     response(&name, &headers)
 }
 
-fn response(name: &str, asked: &HeaderMap) -> Response {
+fn response(name: &str, request_headers: &HeaderMap) -> Response {
     let Some(((_, content), tag)) = FILES.iter().zip(&*TAGS).find(|((own, _), _)| *own == name) else {
         return (StatusCode::NOT_FOUND, "not found\n").into_response();
     };
@@ -87,15 +87,15 @@ fn response(name: &str, asked: &HeaderMap) -> Response {
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (REFERRER_POLICY, "no-referrer"),
     ];
-    match is_known(asked, tag) {
+    match is_known(request_headers, tag) {
         true => (StatusCode::NOT_MODIFIED, headers).into_response(),
         false => (headers, *content).into_response(),
     }
 }
 
 /// Returns true if the client has the file with this tag.
-fn is_known(asked: &HeaderMap, tag: &str) -> bool {
-    let lists = asked.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+    let lists = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let mut tags = lists.flat_map(|list| list.split(',')).map(str::trim);
     tags.any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
 }
@@ -140,12 +140,12 @@ mod tests {
 
     #[test]
     fn a_known_tag_is_recognised() {
-        let asked = |value: &str| {
+        let known = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(IF_NONE_MATCH, value.parse().unwrap());
             is_known(&headers, "\"a\"")
         };
-        assert!(asked("\"a\"") && asked("\"b\", W/\"a\"") && asked("*"));
-        assert!(!asked("\"b\"") && !is_known(&HeaderMap::new(), "\"a\""));
+        assert!(known("\"a\"") && known("\"b\", W/\"a\"") && known("*"));
+        assert!(!known("\"b\"") && !is_known(&HeaderMap::new(), "\"a\""));
     }
 }

@@ -81,7 +81,7 @@ pub(in crate::server) async fn serve(listener: TcpListener, present: Arc<ActiveC
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         };
-        // A reader that does not read ends, and with it what was prepared for it.
+        // A connection that does not read ends, and with it the answer prepared for it.
         let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD_FOR));
         let open = connections.add(peer);
         let service = TowerToHyperService::new(router.clone().layer(Extension(open.state.clone())));
@@ -90,7 +90,7 @@ pub(in crate::server) async fn serve(listener: TcpListener, present: Arc<ActiveC
         #[expect(clippy::disallowed_methods, reason = "one task for each connection, bounded by the places")]
         tokio::spawn(async move {
             std::future::poll_fn(|cx| {
-                // What the client has sent counts before an eviction.
+                // Bytes that the client has sent count before an eviction.
                 let served = Pin::new(&mut connection).poll(cx).map(drop);
                 if open.state.poll_evicted(cx) { Poll::Ready(()) } else { served }
             })
@@ -134,7 +134,7 @@ fn router(present: Arc<ActiveConfig>) -> Router {
 }
 
 /// Refuses requests for a host that is neither an address nor listed, and requests that a browser sends for another
-/// site's page (docs/guide.md#the-admin-address).
+/// site's page (docs/deploy.md#the-admin-address).
 async fn admit(
     State(present): State<Arc<ActiveConfig>>,
     Extension(connection): Extension<ConnectionState>,
@@ -203,13 +203,13 @@ fn told(upstream: &Upstream) -> String {
 
 /// Starts a drain. The process stays: others may be waiting for it.
 async fn drain(State(present): State<Arc<ActiveConfig>>) -> &'static str {
-    present.app().shutdown.reach(Phase::Settling);
+    present.app().net.shutdown.reach(Phase::Settling);
     "draining\n"
 }
 
 /// Cancels a drain, and answers once connections are accepted again.
 async fn cancel(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String) {
-    match present.app().shutdown.cancel_drain().await {
+    match present.app().net.shutdown.cancel_drain().await {
         Ok(true) => (StatusCode::OK, "the drain was taken back\n".to_owned()),
         Ok(false) => (StatusCode::OK, "not draining\n".to_owned()),
         Err(why) => (StatusCode::CONFLICT, format!("{why}\n")),
@@ -231,7 +231,7 @@ async fn usage(State(present): State<Arc<ActiveConfig>>) -> Response {
     let app = present.app();
     json::answer(&UsageList {
         object: "list",
-        data: app.quotas.used_by_all(app.config.auth.as_deref(), &app).await,
+        data: app.admit.quotas.used_by_all(app.config.auth.as_deref(), &app).await,
     })
 }
 

@@ -1,4 +1,4 @@
-//! Preparation of captured exchanges for operators, on a thread of its own.
+//! Preparation of captured exchanges for operators, on its own thread.
 //!
 //! Never: occupies the thread that serves operators. One exchange is prepared at a time, and few wait to be read, so that
 //! memory stays bounded.
@@ -12,12 +12,12 @@ static PLACES: Semaphore = Semaphore::const_new(1);
 static UNREAD: Semaphore = Semaphore::const_new(4);
 
 /// Bytes of an answer, with their place among the unread ones.
-struct Prepared<T> {
+struct PreparedBody<T> {
     bytes: T,
     _unread: SemaphorePermit<'static>,
 }
 
-impl<T: AsRef<[u8]>> AsRef<[u8]> for Prepared<T> {
+impl<T: AsRef<[u8]>> AsRef<[u8]> for PreparedBody<T> {
     fn as_ref(&self) -> &[u8] {
         self.bytes.as_ref()
     }
@@ -35,7 +35,7 @@ pub(super) async fn aside<T: AsRef<[u8]> + Send + 'static>(
         prepare()
     });
     let bytes = prepared.await.ok()??;
-    Some(Bytes::from_owner(Prepared { bytes, _unread: unread }))
+    Some(Bytes::from_owner(PreparedBody { bytes, _unread: unread }))
 }
 
 #[cfg(test)]

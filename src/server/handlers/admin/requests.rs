@@ -16,22 +16,22 @@ const MAX_RUNNING: usize = 2_000;
 
 /// Lists the requests, the newest first.
 pub(super) async fn list(State(present): State<Arc<ActiveConfig>>) -> Response {
-    let (running, ended) = present.app().registry.list(MAX_RUNNING);
-    json::answer(&List {
-        running: running.iter().map(Entry::of).collect(),
-        ended: ended.iter().map(Entry::of).collect(),
+    let (running, ended) = present.app().running.registry.list(MAX_RUNNING);
+    json::answer(&RequestList {
+        running: running.iter().map(ListedRequest::of).collect(),
+        ended: ended.iter().map(ListedRequest::of).collect(),
     })
 }
 
 #[derive(Serialize)]
-struct List<'a> {
-    running: Vec<Entry<'a>>,
-    ended: Vec<Entry<'a>>,
+struct RequestList<'a> {
+    running: Vec<ListedRequest<'a>>,
+    ended: Vec<ListedRequest<'a>>,
 }
 
 /// Request in the list.
 #[derive(Serialize)]
-struct Entry<'a> {
+struct ListedRequest<'a> {
     id: &'a str,
     number: u64,
     began: f64,
@@ -55,7 +55,7 @@ struct Entry<'a> {
     is_captured: bool,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> ListedRequest<'a> {
     fn of(request: &'a RequestSnapshot) -> Self {
         let RequestSnapshot { facts, numbers, outcome, .. } = request;
         let upstream = facts.upstream.as_ref();

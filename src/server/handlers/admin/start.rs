@@ -5,9 +5,9 @@
 
 use crate::html::{Page, Template, escaped};
 use crate::server::App;
-use crate::server::admit::headers::accepts_type;
 use crate::server::handlers::page;
 use crate::server::handlers::readiness::NotReady;
+use crate::server::headers::accepts_type;
 use crate::server::net::listener::{self, INSPECTOR_PATH};
 use crate::telemetry::Build;
 use crate::upstream::Upstream;
@@ -29,15 +29,15 @@ const LINKS: [(&str, &str); 5] = [
 ];
 
 /// Content of the page.
-struct Start {
+struct StartPage {
     base_url: String,
     is_ready: bool,
     why: String,
-    upstreams: Vec<Row>,
+    upstreams: Vec<UpstreamRow>,
 }
 
 /// Row of the table of upstreams.
-struct Row {
+struct UpstreamRow {
     name: String,
     engine: String,
     version: String,
@@ -47,7 +47,7 @@ struct Row {
 
 /// Returns the page as HTML or text, according to the `accept` header.
 pub(super) fn answer(app: &App, headers: &HeaderMap) -> Response<Bytes> {
-    let start = Start::of(app, headers);
+    let start = StartPage::of(app, headers);
     let mut response = match accepts_type(headers, "text/html") {
         true => page::response(&start.html()),
         false => {
@@ -61,7 +61,7 @@ pub(super) fn answer(app: &App, headers: &HeaderMap) -> Response<Bytes> {
     response
 }
 
-impl Start {
+impl StartPage {
     fn of(app: &App, headers: &HeaderMap) -> Self {
         let why = match app.trouble() {
             None => String::new(),
@@ -72,7 +72,7 @@ impl Start {
             base_url: base_url(app, headers),
             is_ready: why.is_empty(),
             why,
-            upstreams: app.pool.upstreams().iter().map(|upstream| Row::of(upstream)).collect(),
+            upstreams: app.pool.upstreams().iter().map(|upstream| UpstreamRow::of(upstream)).collect(),
         }
     }
 
@@ -90,7 +90,7 @@ impl Start {
             ("date", escaped(Build::CURRENT.date)),
             ("ready", ready),
             ("url", escaped(&self.base_url)),
-            ("upstreams", self.upstreams.iter().map(Row::html).collect()),
+            ("upstreams", self.upstreams.iter().map(UpstreamRow::html).collect()),
             ("links", links.collect()),
         ];
         Page::new(TEMPLATE, &values)
@@ -104,7 +104,7 @@ impl Start {
             false => writeln!(out, "not ready: {}", self.why),
         };
         let _ = writeln!(out, "clients: {}\n", self.base_url);
-        for Row { name, engine, version, trouble, in_flight } in &self.upstreams {
+        for UpstreamRow { name, engine, version, trouble, in_flight } in &self.upstreams {
             let ready = trouble.as_deref().unwrap_or("ready");
             let _ = writeln!(out, "upstream {name}: {engine} {version}, {ready}, {in_flight} in flight");
         }
@@ -114,7 +114,7 @@ impl Start {
     }
 }
 
-impl Row {
+impl UpstreamRow {
     fn of(upstream: &Upstream) -> Self {
         let identity = upstream.identity();
         let version =
@@ -147,5 +147,5 @@ impl Row {
 /// Returns the base URL for clients, with the host name by which this page was requested.
 pub(super) fn base_url(app: &App, headers: &HeaderMap) -> String {
     let named = headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<http::uri::Authority>().ok());
-    listener::base_url(app.clients, named.as_ref().map(|authority| authority.host()), &app.config)
+    listener::base_url(app.net.clients, named.as_ref().map(|authority| authority.host()), &app.config)
 }

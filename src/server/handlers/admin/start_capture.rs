@@ -22,7 +22,7 @@ const NAME: usize = 40;
 
 /// Seconds, or text such as `5m`.
 #[derive(Deserialize)]
-struct Time(#[serde(deserialize_with = "read_time")] Duration);
+struct CaptureTime(#[serde(deserialize_with = "read_time")] Duration);
 
 /// Selection of requests, and the time for which they are captured; without it, until it is switched off.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl StartCapture {
         };
         match name {
             "time" => {
-                let Time(time) = serde_json::from_str(text).map_err(|error| without_place(&error))?;
+                let CaptureTime(time) = serde_json::from_str(text).map_err(|error| without_place(&error))?;
                 if time.is_zero() {
                     return Err("must be longer than 0".to_owned());
                 }

@@ -20,11 +20,11 @@ use std::time::SystemTime;
 /// Returns the state.
 pub(super) async fn status(State(present): State<Arc<ActiveConfig>>, headers: HeaderMap) -> Response {
     let app = present.app();
-    json::answer(&Status::of(&app, &headers))
+    json::answer(&AdminStatus::of(&app, &headers))
 }
 
 #[derive(Serialize)]
-struct Status {
+struct AdminStatus {
     version: &'static str,
     commit: &'static str,
     now: f64,
@@ -80,7 +80,7 @@ struct Drift {
     what: &'static str,
 }
 
-impl Status {
+impl AdminStatus {
     fn of(app: &App, headers: &HeaderMap) -> Self {
         let why = app.trouble().map(|why| match why {
             NotReady::Draining => "draining".to_owned(),
@@ -95,7 +95,7 @@ impl Status {
             ready: why.is_none(),
             why,
             base_url: base_url(app, headers),
-            requests_running: app.requests.value(),
+            requests_running: app.running.requests.value(),
             capture: Capture::of(app, now),
             upstreams: app.pool.upstreams().iter().map(|upstream| UpstreamState::of(upstream)).collect(),
             drift: app.metrics.rule_counts().into_iter().map(Drift::of).collect(),
@@ -105,7 +105,7 @@ impl Status {
 
 impl Capture {
     fn of(app: &App, now: f64) -> Self {
-        let (switched, limits) = (app.captures.switched(), app.config.capture.limits());
+        let (switched, limits) = (app.captures.switched(), app.config.file.capture.limits());
         let left = switched.as_ref().and_then(|(_, left)| *left);
         Self {
             is_on: switched.is_some(),

@@ -10,6 +10,7 @@ use crate::server::App;
 use crate::server::admit::body::min_window_bytes;
 use crate::server::net::connection::late_timer_extension;
 use crate::server::net::connection_state::{ActiveRequest, ConnectionState};
+use crate::server::net::upload_progress::UploadProgress;
 use crate::upstream::Source;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
@@ -17,42 +18,9 @@ use bytes::Bytes;
 use http_body::Body as _;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
-
-/// Progress of a body that is still arriving, shared with the code that waits for the engine.
-pub(in crate::server) struct Progress {
-    begun: Instant,
-    /// Milliseconds from `begun` to the last piece that was taken.
-    moved: AtomicU64,
-    bytes: AtomicUsize,
-    ended: AtomicBool,
-}
-
-impl Progress {
-    /// Returns the bytes received so far.
-    pub(in crate::server) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Returns true if the whole body has been received.
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Relaxed)
-    }
-
-    /// Returns the time at which the last piece was taken.
-    pub(super) fn moved(&self) -> Instant {
-        self.begun + Duration::from_millis(self.moved.load(Ordering::Relaxed))
-    }
-
-    fn take(&self, bytes: usize) -> usize {
-        let moved = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.moved.store(moved, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
-    }
-}
 
 /// Body that is still arriving, with its limits and timers.
 pub(super) struct ClientBody {
@@ -62,7 +30,7 @@ pub(super) struct ClientBody {
     rules: Arc<Rules>,
     limit: usize,
     pace: BodyTimers,
-    progress: Arc<Progress>,
+    progress: Arc<UploadProgress>,
     /// State of the connection, which has to notice a disconnect while nobody reads from the client.
     state: ConnectionState,
     recording: Option<Arc<Recording>>,
@@ -86,25 +54,19 @@ impl ClientBody {
             waiting: None,
             sleep: None,
         };
-        let progress = Progress {
-            begun: Instant::now(),
-            moved: AtomicU64::new(0),
-            bytes: AtomicUsize::new(0),
-            ended: AtomicBool::new(false),
-        };
         Self {
             body,
             scan,
             rules: Arc::clone(&app.config.rules),
             limit: app.config.limits.relay_body_bytes,
             pace,
-            progress: Arc::new(progress),
+            progress: Arc::default(),
             state: busy.begin_upload(),
             recording,
         }
     }
 
-    pub(super) fn progress(&self) -> Arc<Progress> {
+    pub(super) fn progress(&self) -> Arc<UploadProgress> {
         Arc::clone(&self.progress)
     }
 
@@ -117,8 +79,7 @@ impl ClientBody {
                 return Poll::Ready(Some(Err(Fault::RequestTimeout.into())));
             };
             let Some(frame) = frame else {
-                self.progress.take(0);
-                self.progress.ended.store(true, Ordering::Relaxed);
+                self.progress.end();
                 self.state.end_upload();
                 return Poll::Ready(None);
             };

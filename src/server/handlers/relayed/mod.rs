@@ -1,4 +1,4 @@
-//! Routes whose request and answer bodies pass through (docs/guide.md#relayed-routes); only the model's name may be
+//! Routes whose request and answer bodies pass through (docs/configure.md#relayed-routes); only the model's name may be
 //! replaced. This module has their paths, the part of a body that is held before an engine is chosen, and the
 //! attempts.
 //!
@@ -12,22 +12,27 @@ use super::pass_through::{ActiveExchange, PassThrough, StartedAnswer};
 use crate::config::Relayed;
 use crate::error::{Error, RetryClass};
 use crate::request::relayed::Scan;
+use crate::server::App;
 use crate::server::admit::azure::RouteFamily;
 use crate::server::admit::body::Body;
 use crate::server::admit::browsers::single_value;
-use crate::server::admit::budget::BudgetShare;
-use crate::server::admit::headers::{self, Success};
-use crate::server::context::RequestContext;
-use crate::server::relay::attempt::{AttemptTarget, Sender, failure_of, name_missing_route, report_outcome};
+use crate::server::admitted::Admitted;
+use crate::server::headers::{self, Success};
+use crate::server::models::naming;
+use crate::server::net::upload_progress::UploadProgress;
+use crate::server::record::Record;
+use crate::server::relay::attempt::{
+    AttemptTarget, EngineSender, choose, failure_of, name_missing_route, next_upstream, report_outcome,
+};
 use crate::server::relay::selection::UpstreamSelection;
+use crate::server::reply::ClientReply;
+use crate::server::request_body::RequestBody;
 use crate::upstream::{Outgoing, Read, Upload, Upstream};
 use crate::wire::fault::{Failure, Fault, Unusable};
-use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
 use client_body::ClientBody;
-pub(in crate::server) use client_body::Progress;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Response, request};
+use http::{HeaderMap, HeaderValue, Response};
 use http_body::Body as _;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -86,305 +91,300 @@ impl From<Error> for FailedAttempt {
     }
 }
 
-impl RequestContext {
-    /// Serves a request for a relayed route. Fails if the body or its model is not acceptable, or all attempts
-    /// have failed.
-    pub(in crate::server) async fn relayed(
-        &mut self,
-        head: &request::Parts,
-        body: Option<Incoming>,
-    ) -> Result<Response<Body>, Failure> {
-        headers::check_relayed(&head.headers)?;
-        let Some((_, path)) = find(head.uri.path(), &self.app.config.relayed) else {
-            return Err(Fault::UnknownUrl.into());
-        };
-        let mut held = self.hold_body(head, body).await?;
-        let RequestedModel { model, must_name: is_written } = self.find_model(head, &mut held).await?;
-        let HeldBody { front, scan, rest, rest_length } = held;
-        if let Some(record) = &mut self.record {
-            record.model = self.app.pool.label(&model);
-        }
-        let progress = rest.as_ref().map(ClientBody::progress);
-        let upload = rest.map(|rest| Upload::new(rest, rest_length));
-        let sender = self.sender(&head.headers);
-        let mut selection = self.selection(&model, &head.headers, None, Vec::<&str>::new, Vec::<&str>::new);
-        let path = format!("{path}{}", query(head.uri.query(), self.family));
-        let (accept, content_type) = (accept(&head.headers), content_type(&head.headers, &scan));
-        let request = |to: &AttemptTarget<'_>| {
-            let route = sender.route(to, &model);
-            let name = route.model_alias.as_deref().unwrap_or(&model);
-            let is_named = !is_written || scan.named().is_some_and(|named| named.model == name);
-            let renamed = if is_named { None } else { scan.renamed(&front, name) };
-            let body = renamed.unwrap_or_else(|| front.clone());
-            let outgoing = sender.outgoing(to, "POST", path.clone(), body);
-            let (accept, content_type) = (accept.clone(), content_type.clone());
-            let upload = upload.as_ref().map(|rest| rest.recorded_by(outgoing.recorder.as_ref()));
-            Ok(Outgoing { accept, content_type, upload, ..outgoing })
-        };
-        let result = self.pass_on(&sender, &mut selection, progress.as_deref(), request).await;
-        if let Some(progress) = progress {
-            self.unread = !progress.has_ended();
-        }
-        result
+/// Serves a request for a relayed route. Fails if the body or its model is not acceptable, or all attempts
+/// have failed.
+pub(in crate::server) async fn relay(
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+    body: &mut RequestBody,
+) -> Result<Response<Body>, Failure> {
+    let head = admitted.head;
+    headers::check_relayed(&head.headers)?;
+    let Some((_, path)) = find(head.uri.path(), &admitted.app.config.relayed) else {
+        return Err(Fault::UnknownUrl.into());
+    };
+    let mut held = hold_body(admitted, reply, body).await?;
+    let RequestedModel { model, must_name: is_written } = find_model(admitted, reply, &mut held).await?;
+    let HeldBody { front, scan, rest, rest_length } = held;
+    reply.label(&model);
+    let progress = rest.as_ref().map(ClientBody::progress);
+    let upload = rest.map(|rest| Upload::new(rest, rest_length));
+    let sender = EngineSender::new(admitted, reply, body.share());
+    let mut selection = UpstreamSelection::by_model(admitted, reply, &model);
+    let path = format!("{path}{}", query(head.uri.query(), admitted.identity.family));
+    let (accept, content_type) = (accept(&head.headers), content_type(&head.headers, &scan));
+    let outgoing = |to: &AttemptTarget<'_>| {
+        let route = sender.route(to, &model);
+        let name = route.model_alias.as_deref().unwrap_or(&model);
+        let is_named = !is_written || scan.named().is_some_and(|named| named.model == name);
+        let renamed = if is_named { None } else { scan.renamed(&front, name) };
+        let body = renamed.unwrap_or_else(|| front.clone());
+        let outgoing = sender.outgoing(to, "POST", path.clone(), body);
+        let (accept, content_type) = (accept.clone(), content_type.clone());
+        let upload = upload.as_ref().map(|rest| rest.recorded_by(outgoing.recorder.as_ref()));
+        Ok(Outgoing { accept, content_type, upload, ..outgoing })
+    };
+    let result = pass_on(admitted, reply, &sender, &mut selection, progress.as_deref(), outgoing).await;
+    if let Some(progress) = progress {
+        body.unread = !progress.has_ended();
     }
+    result
+}
 
-    /// Reads as much of the body as is needed to choose an upstream, or all of it if it is short. Fails if it is
-    /// too large.
-    async fn hold_body(
-        &mut self,
-        head: &request::Parts,
-        body: Option<Incoming>,
-    ) -> Result<HeldBody, Failure> {
-        let label = head.headers.get(CONTENT_TYPE).and_then(|label| label.to_str().ok()).unwrap_or("");
-        let scan = Scan::of(label);
-        let app = Arc::clone(&self.app);
-        let Some(body) = body else {
-            self.held_all(&scan, b"");
-            return Ok(HeldBody { front: Bytes::new(), scan, rest: None, rest_length: None });
+/// Reads as much of the body as is needed to choose an upstream, or all of it if it is short. Fails if it is
+/// too large.
+async fn hold_body(
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+    body: &mut RequestBody,
+) -> Result<HeldBody, Failure> {
+    let (app, identity) = (admitted.app, &admitted.identity);
+    let label = admitted.head.headers.get(CONTENT_TYPE).and_then(|label| label.to_str().ok()).unwrap_or("");
+    let scan = Scan::of(label);
+    let Some(incoming) = body.incoming.take() else {
+        held_all(reply, body, &scan, b"");
+        return Ok(HeldBody { front: Bytes::new(), scan, rest: None, rest_length: None });
+    };
+    let limits = &app.config.limits;
+    let declared = incoming.size_hint().exact();
+    let length = declared.and_then(|length| usize::try_from(length).ok());
+    if length.is_some_and(|length| length > limits.relay_body_bytes) {
+        return Err(Fault::TooLarge.into());
+    }
+    let is_short = length.is_some_and(|length| length <= HELD_WHOLE_BYTES);
+    let has_deployment = identity.family.deployment(admitted.head).is_some();
+    let decides = identity.is_restricted() || app.pool.needs_model() || has_deployment;
+    let most = if decides { limits.relay_buffer_bytes.max(MODEL_SEARCH_BYTES) } else { MODEL_SEARCH_BYTES };
+    let recording = reply.recording.clone();
+    let mut incoming = ClientBody::new(incoming, scan, app, &body.active_request, recording);
+    reply.note(|record| record.uploaded = Some(incoming.progress()));
+    let mut share = app.admit.budget.share(0)?;
+    let mut front = BytesMut::new();
+    loop {
+        let is_enough = !is_short && (incoming.scan.is_settled() || front.len() >= most);
+        if is_enough && (declared.is_some() || front.len() >= HELD_WHOLE_BYTES) {
+            break;
+        }
+        let piece = tokio::select! {
+            piece = std::future::poll_fn(|cx| match incoming.poll_next(cx) {
+                // Bytes that are already there are held too: they may be the last.
+                Poll::Pending if is_enough => Poll::Ready(None),
+                piece => piece.map(Some),
+            }) => piece,
+            () = app.cut() => return Err(Fault::Draining.into()),
         };
-        let limits = &app.config.limits;
-        let declared = body.size_hint().exact();
-        let length = declared.and_then(|length| usize::try_from(length).ok());
-        if length.is_some_and(|length| length > limits.relay_body_bytes) {
-            return Err(Fault::TooLarge.into());
-        }
-        let is_short = length.is_some_and(|length| length <= HELD_WHOLE_BYTES);
-        let is_restricted = self.caller.as_ref().is_some_and(|caller| !caller.models.is_empty());
-        let decides = is_restricted || app.pool.needs_model() || self.family.deployment(head).is_some();
-        let most =
-            if decides { limits.relay_buffer_bytes.max(MODEL_SEARCH_BYTES) } else { MODEL_SEARCH_BYTES };
-        let mut body = ClientBody::new(body, scan, &app, &self.active_request, self.recording.clone());
-        if let Some(record) = &mut self.record {
-            record.uploaded = Some(body.progress());
-        }
-        let mut share = app.budget.share(0)?;
-        let mut front = BytesMut::new();
-        loop {
-            let is_enough = !is_short && (body.scan.is_settled() || front.len() >= most);
-            if is_enough && (declared.is_some() || front.len() >= HELD_WHOLE_BYTES) {
-                break;
-            }
-            let piece = tokio::select! {
-                piece = std::future::poll_fn(|cx| match body.poll_next(cx) {
-                    // Bytes that are already there are held too: they may be the last.
-                    Poll::Pending if is_enough => Poll::Ready(None),
-                    piece => piece.map(Some),
-                }) => piece,
-                () = app.cut() => return Err(Fault::Draining.into()),
-            };
-            let Some(Some(piece)) = piece else { break };
-            let piece = piece?;
-            share.reach(front.len() + piece.len())?;
-            front.extend_from_slice(&piece);
-        }
-        let front = BudgetShare::hold(self.share.insert(Arc::new(share)), front.freeze());
-        let scan = body.scan.clone();
-        if body.progress().has_ended() {
-            self.held_all(&scan, &front);
-            return Ok(HeldBody { front, scan, rest: None, rest_length: None });
-        }
-        let length = u64::try_from(front.len()).unwrap_or(u64::MAX);
-        let rest_length = declared.map(|declared| declared.saturating_sub(length));
-        Ok(HeldBody { front, scan, rest: Some(body), rest_length })
+        let Some(Some(piece)) = piece else { break };
+        let piece = piece?;
+        share.reach(front.len() + piece.len())?;
+        front.extend_from_slice(&piece);
     }
-
-    /// Notes that the whole body has been read.
-    fn held_all(&mut self, scan: &Scan, body: &[u8]) {
-        self.unread = false;
-        self.active_request.begin_answer();
-        if let Some(record) = &mut self.record {
-            // Other types of body are not text.
-            record.note_body(if scan.is_json() { body } else { b"" });
-        }
+    let front = body.hold(front.freeze(), share);
+    let scan = incoming.scan.clone();
+    if incoming.progress().has_ended() {
+        held_all(reply, body, &scan, &front);
+        return Ok(HeldBody { front, scan, rest: None, rest_length: None });
     }
+    let length = u64::try_from(front.len()).unwrap_or(u64::MAX);
+    let rest_length = declared.map(|declared| declared.saturating_sub(length));
+    Ok(HeldBody { front, scan, rest: Some(incoming), rest_length })
+}
 
-    /// Returns the model that a request is for, by the client's name for it; empty if any will do. Fails if the
-    /// caller may not use it, or must name one and has not.
-    async fn find_model(
-        &mut self,
-        head: &request::Parts,
-        held: &mut HeldBody,
-    ) -> Result<RequestedModel, Failure> {
-        let is_restricted = self.caller.as_ref().is_some_and(|caller| !caller.models.is_empty());
-        let wanted = match (self.family.deployment(head), held.scan.named()) {
-            (Some(deployment), _) => RequestedModel { model: deployment, must_name: true },
-            (None, Some(named)) if !named.model.is_empty() => {
-                RequestedModel { model: named.model.clone(), must_name: true }
-            }
-            _ => self.default_model_for(&head.headers, held.scan.is_settled(), is_restricted).await?,
-        };
-        if wanted.model.is_empty() {
-            return Ok(wanted);
+/// Notes that the whole body has been read.
+fn held_all(reply: &mut ClientReply, body: &mut RequestBody, scan: &Scan, bytes: &[u8]) {
+    body.finish();
+    // Other types of body are not text.
+    reply.note(|record| record.note_body(if scan.is_json() { bytes } else { b"" }));
+}
+
+/// Returns the model that a request is for, by the client's name for it; empty if any will do. Fails if the
+/// caller may not use it, or must name one and has not.
+async fn find_model(
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+    held: &mut HeldBody,
+) -> Result<RequestedModel, Failure> {
+    let identity = &admitted.identity;
+    let named = match (identity.family.deployment(admitted.head), held.scan.named()) {
+        (Some(deployment), _) => RequestedModel { model: deployment, must_name: true },
+        (None, Some(in_body)) if !in_body.model.is_empty() => {
+            RequestedModel { model: in_body.model.clone(), must_name: true }
         }
-        self.check_model(&wanted.model)?;
-        if held.scan.named().is_none() && wanted.must_name {
-            if is_restricted && !held.scan.can_name() {
-                let message =
-                    "This key may use some models only, and no model can be named in a body of this form.";
-                return Err(Failure::from(Fault::MissingParameter).with_message(message).with_param("model"));
-            }
-            if let Some(rest) = &mut held.rest {
-                rest.scan.forbid();
-            }
-        }
-        Ok(wanted)
+        _ => default_model_for(admitted, reply, held.scan.is_settled()).await?,
+    };
+    if named.model.is_empty() {
+        return Ok(named);
     }
-
-    /// Returns the model of a request that names none. `is_settled` is true if the rest of the body cannot name
-    /// one either. Fails if several could be meant.
-    async fn default_model_for(
-        &mut self,
-        headers: &HeaderMap,
-        is_settled: bool,
-        is_restricted: bool,
-    ) -> Result<RequestedModel, Failure> {
-        if let Some([only]) = self.caller.as_ref().map(|caller| caller.models.as_slice()) {
-            return Ok(RequestedModel { model: only.clone(), must_name: true });
-        }
-        if !is_restricted && !self.app.pool.needs_model() {
-            return Ok(RequestedModel::default());
-        }
-        if !is_settled && (is_restricted || !self.app.pool.is_single()) {
-            let message = "Missing required parameter: 'model'. Put it before the file and other long parts of the body.";
+    naming::check(admitted, reply, &named.model)?;
+    if held.scan.named().is_none() && named.must_name {
+        if identity.is_restricted() && !held.scan.can_name() {
+            let message =
+                "This key may use some models only, and no model can be named in a body of this form.";
             return Err(Failure::from(Fault::MissingParameter).with_message(message).with_param("model"));
         }
-        match self.default_model(headers).await {
-            Ok(Some(model)) => Ok(RequestedModel { model: model.to_string(), must_name: is_restricted }),
-            Ok(None) => Ok(RequestedModel::default()),
-            // Equivalent engines choose by themselves.
-            Err(_) if !is_restricted && self.app.pool.upstream_to_read_for("", self.ids.tie_breaker()).1 => {
-                Ok(RequestedModel::default())
-            }
-            Err(failure) => Err(failure),
+        if let Some(rest) = &mut held.rest {
+            rest.scan.forbid();
         }
     }
+    Ok(named)
+}
 
-    /// Sends the request to one upstream after another, as retries allow, and passes on the first answer that
-    /// succeeds. Fails with the last error.
-    pub(in crate::server) async fn pass_on(
-        &mut self,
-        sender: &Sender,
-        selection: &mut UpstreamSelection,
-        progress: Option<&Progress>,
-        mut request: impl FnMut(&AttemptTarget<'_>) -> Result<Outgoing, Failure>,
-    ) -> Result<Response<Body>, Failure> {
-        let mut underway = ActiveExchange::begin(self.choose(selection)?);
-        let mut wait = None;
-        loop {
-            let upstream = Arc::clone(underway.chosen.upstream());
-            let model = Arc::clone(selection.served());
-            let first = AttemptTarget::first(&upstream, &model);
-            let outgoing = request(&AttemptTarget { attempt: selection.attempts(), ..first })?;
-            if let Some(record) = &mut self.record {
-                record.sent_to(&upstream, selection.attempts());
-            }
-            underway.is_over = false;
-            let refused = match self.opened(sender, &upstream, &outgoing, progress).await {
-                Ok(opened) => return self.response_for(opened, underway, outgoing.upload),
-                Err(refused) => refused,
-            };
-            let FailedAttempt { error, status, passed } = refused;
-            report_outcome(&mut underway.chosen, Some(&error.public), status, &passed);
-            self.passed = passed;
-            if let Some(record) = &mut self.record {
-                // A relayed body is not kept, so the error text cannot be compared with it.
-                match outgoing.upload {
-                    None => record.ended(&upstream, Some(&error), &outgoing.body),
-                    Some(_) => record.attempted(&upstream, Some(&error.public)),
-                }
-            }
-            underway.is_over = !matches!(error.public.fault, Fault::Timeout | Fault::Draining);
-            drop(underway);
-            let has_begun = outgoing.upload.as_ref().is_some_and(Upload::has_begun);
-            let error = if has_begun { error.with_class(RetryClass::Never) } else { error };
-            underway = ActiveExchange::begin(self.next_upstream(selection, error, &mut wait).await?);
-        }
+/// Returns the model of a request that names none. `is_settled` is true if the rest of the body cannot name
+/// one either. Fails if several could be meant.
+async fn default_model_for(
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+    is_settled: bool,
+) -> Result<RequestedModel, Failure> {
+    let (pool, is_restricted) = (&admitted.app.pool, admitted.identity.is_restricted());
+    if let Some([only]) = admitted.identity.caller.as_ref().map(|caller| caller.models.as_slice()) {
+        return Ok(RequestedModel { model: only.clone(), must_name: true });
     }
-
-    /// Sends a request and waits until its status is decided: by the first byte of the body, or by
-    /// `commit_after_seconds` after the head. Fails on an error, on silence of the engine and on shutdown.
-    async fn opened(
-        &self,
-        sender: &Sender,
-        upstream: &Arc<Upstream>,
-        outgoing: &Outgoing,
-        progress: Option<&Progress>,
-    ) -> Result<StartedAnswer, FailedAttempt> {
-        let patience = *self.app.config.timeouts.first_token;
-        tokio::select! {
-            opened = self.open(sender, upstream, outgoing) => opened,
-            () = silence(patience, progress) => Err(Error::from(Fault::Timeout).with_class(RetryClass::MaybeProcessed).into()),
-            () = self.app.cut() => Err(Error::from(Fault::Draining).into()),
-        }
+    if !is_restricted && !pool.needs_model() {
+        return Ok(RequestedModel::default());
     }
-
-    async fn open(
-        &self,
-        sender: &Sender,
-        upstream: &Arc<Upstream>,
-        outgoing: &Outgoing,
-    ) -> Result<StartedAnswer, FailedAttempt> {
-        let mut answer = sender.client(upstream).send(outgoing).await?;
-        let (status, passed) = (answer.head.status, headers::forwarded(&answer.head.headers));
-        if status >= 400 {
-            let collected = answer.collect(sender.error_bytes()).await;
-            let body = if answer.head.is_encoded() {
-                BytesMut::new()
-            } else {
-                collected.unwrap_or_else(|(body, _)| body)
-            };
-            let failure = failure_of(status, &body, &upstream.config.auth);
-            let class = RetryClass::of_answer(status, &failure);
-            let error = Error::from(name_missing_route(failure, status, outgoing)).with_class(class);
-            return Err(FailedAttempt { error, status: Some(status), passed });
-        }
-        if !(200..300).contains(&status) {
-            return Err(FailedAttempt { passed, ..Error::from(Failure::from(Unusable::Status)).into() });
-        }
-        let (length, mut first) = (answer.length(), BytesMut::new());
-        let reading = std::future::poll_fn(|cx| {
-            loop {
-                let read = answer.poll_read(cx, &mut |bytes| first.extend_from_slice(bytes));
-                match read {
-                    Poll::Ready(Ok(Read::More)) if first.is_empty() => {}
-                    read => return read,
-                }
-            }
-        });
-        let longest = self.app.pool.usual_options(None).commit_after_seconds;
-        let read =
-            tokio::time::timeout(Duration::from_secs(longest), reading).await.unwrap_or(Ok(Read::More));
-        if read.is_err() && first.is_empty() {
-            return Err(FailedAttempt { passed, ..Error::from(Fault::Reset).into() });
-        }
-        Ok(StartedAnswer { answer: Box::new(answer), length, first, read, passed })
+    if !is_settled && (is_restricted || !pool.is_single()) {
+        let message =
+            "Missing required parameter: 'model'. Put it before the file and other long parts of the body.";
+        return Err(Failure::from(Fault::MissingParameter).with_message(message).with_param("model"));
     }
-
-    /// Builds the client's response from a started answer.
-    fn response_for(
-        &mut self,
-        opened: StartedAnswer,
-        underway: ActiveExchange,
-        upload: Option<Upload>,
-    ) -> Result<Response<Body>, Failure> {
-        let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
-        let status = opened.answer.head.status;
-        record.answered(status);
-        record.first_token = (!opened.first.is_empty()).then(|| record.started.elapsed());
-        let head = Success {
-            request_id: &record.request_id,
-            passed: &opened.passed,
-            attempts: record.attempts,
-            model: record.served.as_deref(),
-        };
-        let response = head.relayed(status, &opened.answer.head.headers);
-        let body = PassThrough::new(opened, underway, (record, self.worker.thread), upload);
-        Ok(response.map(|()| Body::arriving(body)))
+    match naming::default_model(admitted, reply).await {
+        Ok(Some(model)) => Ok(RequestedModel { model: model.to_string(), must_name: is_restricted }),
+        Ok(None) => Ok(RequestedModel::default()),
+        // Equivalent engines choose by themselves.
+        Err(_) if !is_restricted && pool.upstream_to_read_for("", admitted.ids.tie_breaker()).1 => {
+            Ok(RequestedModel::default())
+        }
+        Err(failure) => Err(failure),
     }
 }
 
+/// Sends the request to one upstream after another, as retries allow, and passes on the first answer that
+/// succeeds. Fails with the last error.
+pub(in crate::server) async fn pass_on(
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+    sender: &EngineSender,
+    selection: &mut UpstreamSelection,
+    progress: Option<&UploadProgress>,
+    mut outgoing: impl FnMut(&AttemptTarget<'_>) -> Result<Outgoing, Failure>,
+) -> Result<Response<Body>, Failure> {
+    let mut underway = ActiveExchange::begin(choose(admitted.app, reply, selection)?);
+    let mut wait = None;
+    loop {
+        let upstream = Arc::clone(underway.chosen.upstream());
+        let model = Arc::clone(selection.served());
+        let first = AttemptTarget::first(&upstream, &model);
+        let outgoing = outgoing(&AttemptTarget { attempt: selection.attempts(), ..first })?;
+        reply.note(|record| record.sent_to(&upstream, selection.attempts()));
+        underway.is_over = false;
+        let refused = match open(admitted.app, sender, &upstream, &outgoing, progress).await {
+            Ok(opened) => {
+                let thread = admitted.worker.thread;
+                let record = reply.take_record()?;
+                return Ok(response_for(opened, underway, record, thread, outgoing.upload));
+            }
+            Err(refused) => refused,
+        };
+        let FailedAttempt { error, status, passed } = refused;
+        report_outcome(&mut underway.chosen, Some(&error.public), status, &passed);
+        reply.passed = passed;
+        // A relayed body is not kept, so the error text cannot be compared with it.
+        reply.note(|record| match outgoing.upload {
+            None => record.ended(&upstream, Some(&error), &outgoing.body),
+            Some(_) => record.attempted(&upstream, Some(&error.public)),
+        });
+        underway.is_over = !matches!(error.public.fault, Fault::Timeout | Fault::Draining);
+        drop(underway);
+        let has_begun = outgoing.upload.as_ref().is_some_and(Upload::has_begun);
+        let error = if has_begun { error.with_class(RetryClass::Never) } else { error };
+        underway =
+            ActiveExchange::begin(next_upstream(admitted.app, reply, selection, error, &mut wait).await?);
+    }
+}
+
+/// Sends a request and waits until its status is decided: by the first byte of the body, or by
+/// `commit_after_seconds` after the head. Fails on an error, on silence of the engine and on shutdown.
+async fn open(
+    app: &App,
+    sender: &EngineSender,
+    upstream: &Arc<Upstream>,
+    outgoing: &Outgoing,
+    progress: Option<&UploadProgress>,
+) -> Result<StartedAnswer, FailedAttempt> {
+    let patience = *app.config.timeouts.first_token;
+    tokio::select! {
+        opened = first_bytes(app, sender, upstream, outgoing) => opened,
+        () = silence(patience, progress) => Err(Error::from(Fault::Timeout).with_class(RetryClass::MaybeProcessed).into()),
+        () = app.cut() => Err(Error::from(Fault::Draining).into()),
+    }
+}
+
+/// Sends a request and reads the first bytes of the answer's body, or waits for `commit_after_seconds` after its head.
+async fn first_bytes(
+    app: &App,
+    sender: &EngineSender,
+    upstream: &Arc<Upstream>,
+    outgoing: &Outgoing,
+) -> Result<StartedAnswer, FailedAttempt> {
+    let mut answer = sender.client(upstream).send(outgoing).await?;
+    let (status, passed) = (answer.head.status, headers::forwarded(&answer.head.headers));
+    if status >= 400 {
+        let collected = answer.collect(sender.error_bytes()).await;
+        let body = if answer.head.is_encoded() {
+            BytesMut::new()
+        } else {
+            collected.unwrap_or_else(|(body, _)| body)
+        };
+        let failure = failure_of(status, &body, &upstream.config.auth);
+        let class = RetryClass::of_answer(status, &failure);
+        let error = Error::from(name_missing_route(failure, status, outgoing)).with_class(class);
+        return Err(FailedAttempt { error, status: Some(status), passed });
+    }
+    if !(200..300).contains(&status) {
+        return Err(FailedAttempt { passed, ..Error::from(Failure::from(Unusable::Status)).into() });
+    }
+    let (length, mut first) = (answer.length(), BytesMut::new());
+    let reading = std::future::poll_fn(|cx| {
+        loop {
+            let read = answer.poll_read(cx, &mut |bytes| first.extend_from_slice(bytes));
+            match read {
+                Poll::Ready(Ok(Read::More)) if first.is_empty() => {}
+                read => return read,
+            }
+        }
+    });
+    let longest = app.pool.usual_options(None).commit_after_seconds;
+    let read = tokio::time::timeout(Duration::from_secs(longest), reading).await.unwrap_or(Ok(Read::More));
+    if read.is_err() && first.is_empty() {
+        return Err(FailedAttempt { passed, ..Error::from(Fault::Reset).into() });
+    }
+    Ok(StartedAnswer { answer: Box::new(answer), length, first, read, passed })
+}
+
+/// Builds the client's response from a started answer.
+fn response_for(
+    opened: StartedAnswer,
+    underway: ActiveExchange,
+    mut record: Record,
+    thread: usize,
+    upload: Option<Upload>,
+) -> Response<Body> {
+    let status = opened.answer.head.status;
+    record.answered(status);
+    record.first_token = (!opened.first.is_empty()).then(|| record.started.elapsed());
+    let head = Success {
+        request_id: &record.request_id,
+        passed: &opened.passed,
+        attempts: record.attempts,
+        model: record.served.as_deref(),
+    };
+    let response = head.relayed(status, &opened.answer.head.headers);
+    let body = PassThrough::new(opened, underway, (record, thread), upload);
+    response.map(|()| Body::arriving(body))
+}
+
 /// Returns when the engine has neither sent a byte nor taken one of the body for `patience`.
-async fn silence(patience: Duration, progress: Option<&Progress>) {
+async fn silence(patience: Duration, progress: Option<&UploadProgress>) {
     let mut until = Instant::now() + patience;
     loop {
         sleep_until(until).await;

@@ -49,22 +49,22 @@ impl FrameScanner {
     fn finds_end(&mut self, bytes: &mut &[u8]) -> bool {
         if self.known < HEAD {
             let count = (HEAD - self.known).min(bytes.len());
-            let (head, behind) = bytes.split_at(count);
+            let (head, after) = bytes.split_at(count);
             if let Some(space) = self.head.get_mut(self.known..self.known + count) {
                 space.copy_from_slice(head);
             }
-            (self.known, *bytes) = (self.known + count, behind);
+            (self.known, *bytes) = (self.known + count, after);
             if self.known < HEAD {
                 return false;
             }
             let [high, middle, low, ..] = self.head;
             self.left = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
         }
-        let (payload, behind) = bytes.split_at(self.left.min(bytes.len()));
+        let (payload, after) = bytes.split_at(self.left.min(bytes.len()));
         if self.kind() == RST_STREAM {
             self.code = payload.iter().fold(self.code, |code, byte| code << 8 | u32::from(*byte));
         }
-        (self.left, *bytes) = (self.left - payload.len(), behind);
+        (self.left, *bytes) = (self.left - payload.len(), after);
         if self.left == 0 {
             self.known = 0;
         }
@@ -84,7 +84,7 @@ impl FrameScanner {
 
 /// Frame counters of a connection in both directions, by which clients that cause needless work are detected.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(super) struct FrameCounts {
     /// Bytes of the connection preface that are still to come.
     preface: usize,
     received: FrameScanner,
@@ -111,7 +111,7 @@ pub(super) enum Excess {
     IdleFrames,
 }
 
-impl Frames {
+impl FrameCounts {
     /// Creates the counters; `most` is the number of resets in ten seconds at which the client is refused.
     pub(super) fn new(most: usize) -> Self {
         Self {
@@ -210,8 +210,8 @@ mod tests {
         bytes
     }
 
-    fn begun(most: usize) -> Frames {
-        let mut frames = Frames::new(most);
+    fn begun(most: usize) -> FrameCounts {
+        let mut frames = FrameCounts::new(most);
         let start = [PREFACE, &frame(4, 0, 6)].concat();
         assert_eq!(frames.take(&start, Instant::now()), Ok(()));
         assert!(!frames.is_waiting());
@@ -232,7 +232,7 @@ mod tests {
         }
         let now = Instant::now();
         for size in [1, 2, 8, 9, 10, 33, 1000, bytes.len()] {
-            let mut frames = Frames::new(2);
+            let mut frames = FrameCounts::new(2);
             assert!(frames.is_waiting());
             for piece in bytes.chunks(size) {
                 assert_eq!(frames.take(piece, now), Ok(()), "{size}");

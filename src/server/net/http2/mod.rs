@@ -1,7 +1,7 @@
 //! HTTP/2 towards clients: one connection, many concurrent requests.
 //!
 //! The library handles framing, header compression and flow control. This module adds timers, limits on abuse
-//! (faults C19, C22) and the shutdown. Each stream is a task of its own on the thread of its connection, so that a
+//! (faults C19, C22) and the shutdown. Each stream is its own task on the thread of its connection, so that a
 //! panic ends one stream and not the others; none outlives the connection.
 
 mod frames;
@@ -81,7 +81,7 @@ struct ServedConnection {
     timer: Pin<Box<Sleep>>,
     pings: Option<PingPong>,
     /// Time of the last ping that is unanswered.
-    asked: Option<Instant>,
+    pinged: Option<Instant>,
     /// Time since which no request has been running.
     idle: Option<Instant>,
     /// Time since which no more requests are accepted.
@@ -93,7 +93,7 @@ struct ServedConnection {
 }
 
 /// Result of a check of the timers and limits of a connection.
-enum Verdict {
+enum FrameVerdict {
     /// The connection stays open; the time is when it must be checked again.
     Continue(Option<Instant>),
     /// The connection must end with this reason.
@@ -112,13 +112,13 @@ impl ServedConnection {
             connection_state,
             streams: JoinSet::new(),
             router,
-            phases: PhaseWatcher::of(&app.shutdown),
-            shutdown: Arc::clone(&app.shutdown),
+            phases: PhaseWatcher::of(&app.net.shutdown),
+            shutdown: Arc::clone(&app.net.shutdown),
             timeouts: app.config.timeouts.clone(),
             worker,
             timer: Box::pin(sleep_until(Instant::now())),
             pings: None,
-            asked: None,
+            pinged: None,
             idle: Some(Instant::now()),
             drains: None,
             grace: None,
@@ -142,7 +142,7 @@ impl ServedConnection {
                 Poll::Pending => {}
             }
             match self.verdict(cx) {
-                Verdict::End(reason) => {
+                FrameVerdict::End(reason) => {
                     self.ends = true;
                     self.signals.seen().is_unused = reason == Reason::NO_ERROR;
                     match &mut self.state {
@@ -150,8 +150,8 @@ impl ServedConnection {
                         ProtocolState::Open(connection) => connection.abrupt_shutdown(reason),
                     }
                 }
-                Verdict::Continue(None) => return Poll::Pending,
-                Verdict::Continue(Some(end)) => {
+                FrameVerdict::Continue(None) => return Poll::Pending,
+                FrameVerdict::Continue(Some(end)) => {
                     // The timer is not moved at each token, which would be costly. If it fires early, the check is
                     // repeated.
                     if self.timer.deadline() > end || self.timer.is_elapsed() {
@@ -205,12 +205,12 @@ impl ServedConnection {
     }
 
     /// Checks the limits and the timers.
-    fn verdict(&mut self, cx: &mut Context<'_>) -> Verdict {
+    fn verdict(&mut self, cx: &mut Context<'_>) -> FrameVerdict {
         let (now, seen) = (Instant::now(), self.signals.seen());
         let (is_blocked, heard) = (seen.is_blocked, seen.heard);
         if let Some(excess) = seen.excess {
             tracing::debug!(?excess, "an HTTP/2 client is sent away");
-            return Verdict::End(Reason::ENHANCE_YOUR_CALM);
+            return FrameVerdict::End(Reason::ENHANCE_YOUR_CALM);
         }
         // An incomplete body is covered by the timers of its request.
         let head = seen.waiting.filter(|_| self.idle.is_some() || !seen.is_body());
@@ -227,25 +227,25 @@ impl ServedConnection {
         ends: &mut Deadlines,
         head: Option<Instant>,
         (is_blocked, heard): (bool, Instant),
-    ) -> Verdict {
+    ) -> FrameVerdict {
         let timeouts = &self.timeouts;
         if let Some(since) = head
             && ends.is_over(since + *timeouts.client_head)
         {
-            return Verdict::End(Reason::ENHANCE_YOUR_CALM);
+            return FrameVerdict::End(Reason::ENHANCE_YOUR_CALM);
         }
         if let Some(since) = self.idle.filter(|_| !is_blocked) {
             let is_evicted = self.connection_state.poll_evicted(cx);
             let leaves = self.drains.is_some_and(|drains| ends.is_over(drains.max(since) + LINGER));
             if is_evicted || leaves || head.is_none() && ends.is_over(since + *timeouts.client_idle) {
-                return Verdict::End(Reason::NO_ERROR);
+                return FrameVerdict::End(Reason::NO_ERROR);
             }
         }
         let ping = *timeouts.client_ping;
         if self.idle.is_none() && !ping.is_zero() && self.is_gone(cx, ends, heard, is_blocked, ping) {
-            return Verdict::End(Reason::NO_ERROR);
+            return FrameVerdict::End(Reason::NO_ERROR);
         }
-        Verdict::Continue(ends.next)
+        FrameVerdict::Continue(ends.next)
     }
 
     /// Pings a client that has been silent for long. Returns true if it has not answered within `patience`.
@@ -260,20 +260,20 @@ impl ServedConnection {
         let Some(pings) = &mut self.pings else { return false };
         // A client that does not read cannot answer; another timer covers that.
         if is_blocked {
-            self.asked = None;
+            self.pinged = None;
             return false;
         }
-        if let Some(asked) = self.asked {
+        if let Some(pinged) = self.pinged {
             let _ = pings.poll_pong(cx);
-            if heard < asked {
-                return ends.is_over(asked + patience);
+            if heard < pinged {
+                return ends.is_over(pinged + patience);
             }
-            self.asked = None;
+            self.pinged = None;
         }
         if ends.is_over(heard + patience) {
             // A ping that was never answered can stand for the new one.
             let _ = pings.send_ping(Ping::opaque());
-            self.asked = Some(ends.now);
+            self.pinged = Some(ends.now);
             ends.is_over(ends.now + patience);
         }
         false

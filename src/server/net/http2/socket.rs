@@ -1,7 +1,7 @@
 //! Socket of an HTTP/2 connection: counts the frames that pass and stops reading from a client that exceeds a
 //! limit.
 
-use super::frames::{Excess, Frames};
+use super::frames::{Excess, FrameCounts};
 use crate::server::net::connection::ClientIo;
 use hyper::rt::Write;
 use parking_lot::{Mutex, MutexGuard};
@@ -21,7 +21,7 @@ pub(super) struct SocketSignals(Arc<Mutex<SocketState>>);
 
 /// State of the socket as seen by the library's reads and writes, from which the connection derives its timers.
 pub(super) struct SocketState {
-    frames: Frames,
+    frames: FrameCounts,
     /// Time since which a frame or header block has been incomplete.
     pub(super) waiting: Option<Instant>,
     /// Time at which bytes last arrived from the client.
@@ -47,7 +47,7 @@ impl SocketSignals {
     pub(super) fn new(resets: usize) -> Self {
         let now = Instant::now();
         Self(Arc::new(Mutex::new(SocketState {
-            frames: Frames::new(resets),
+            frames: FrameCounts::new(resets),
             waiting: Some(now),
             heard: now,
             excess: None,

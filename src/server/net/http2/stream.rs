@@ -40,12 +40,12 @@ pub(super) async fn serve(
     worker: Arc<Worker>,
 ) {
     let app = worker.active_config.app();
-    let (shutdown, patience) = (Arc::clone(&app.shutdown), *app.config.timeouts.client_write_stall);
+    let (shutdown, patience) = (Arc::clone(&app.net.shutdown), *app.config.timeouts.client_write_stall);
     let mut phases = PhaseWatcher::of(&shutdown);
-    let mut reply = Reply(reply);
+    let mut reply = StreamReply(reply);
     let is_head = request.method() == Method::HEAD;
-    let wanted = Arc::new(AtomicBool::new(false));
-    let routed = routed(request, &app.config.limits, &wanted);
+    let expects_body = Arc::new(AtomicBool::new(false));
+    let routed = routed(request, &app.config.limits, &expects_body);
     // The stream may outlast this configuration.
     drop(app);
     let response = match routed {
@@ -60,7 +60,7 @@ pub(super) async fn serve(
                     return Poll::Ready(None);
                 }
                 let answered = answering.as_mut().poll(cx);
-                if wanted.swap(false, Ordering::Relaxed) {
+                if expects_body.swap(false, Ordering::Relaxed) {
                     reply.send_continue();
                 }
                 answered.map(Result::ok)
@@ -103,9 +103,9 @@ pub(super) async fn serve(
 }
 
 /// Response sender of the stream. If the handler panics, dropping it resets the stream with an internal error.
-struct Reply(SendResponse<Bytes>);
+struct StreamReply(SendResponse<Bytes>);
 
-impl Reply {
+impl StreamReply {
     /// Sends `100 Continue` to a client that waits for it before it sends its body.
     fn send_continue(&mut self) {
         let mut response = Response::new(());
@@ -114,7 +114,7 @@ impl Reply {
     }
 }
 
-impl Drop for Reply {
+impl Drop for StreamReply {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.send_reset(Reason::INTERNAL_ERROR);
@@ -199,7 +199,7 @@ impl ResponseStream {
 fn routed(
     request: Request<RecvStream>,
     limits: &Limits,
-    wanted: &Arc<AtomicBool>,
+    expects_body: &Arc<AtomicBool>,
 ) -> Result<Request<Body>, StatusCode> {
     let (mut head, body) = request.into_parts();
     // Each part of a split cookie and each repeated field counts (faults C19).
@@ -216,7 +216,7 @@ fn routed(
     }
     let path = head.uri.path_and_query().cloned();
     head.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
-    let expects = head.headers.contains_key(EXPECT).then(|| Arc::clone(wanted));
+    let expects = head.headers.contains_key(EXPECT).then(|| Arc::clone(expects_body));
     let length = declared(&head.headers);
     Ok(Request::from_parts(head, Body::new(Incoming { stream: body, length, expects })))
 }
@@ -266,8 +266,8 @@ impl http_body::Body for Incoming {
         let data = match self.stream.poll_data(cx) {
             Poll::Ready(data) => data,
             Poll::Pending => {
-                if let Some(wanted) = self.expects.take() {
-                    wanted.store(true, Ordering::Relaxed);
+                if let Some(expects_body) = self.expects.take() {
+                    expects_body.store(true, Ordering::Relaxed);
                 }
                 return Poll::Pending;
             }

@@ -3,8 +3,8 @@
 use super::{READ, RETRY, error_event};
 use crate::server::App;
 use crate::server::record::Record;
-use crate::server::stored_answer::StoredAnswer;
-use crate::store::{Error, Key, Store};
+use crate::server::storage::stored_answer::StoredAnswer;
+use crate::store::{Key, Store, StoreError};
 use crate::wire::encode::in_dialect;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::ResponsesDialect;
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Interval at which a reader polls for the events of another process.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Request that is under way until the last event was handed over.
+/// Request that reads the events; it ends when the last one has been sent.
 pub(in crate::server) enum Following {
     /// Request for the events alone.
     Reader(Box<Record>),
@@ -72,13 +72,13 @@ pub(in crate::server) fn follow(
                 let replay = match store.events_after(key.clone(), after, READ, app.store_handle.now()).await
                 {
                     Ok(replay) => replay,
-                    Err(Error::Slow | Error::Unavailable(_))
-                        if silence.elapsed() < keepalive.unwrap_or(PATIENCE) =>
+                    Err(StoreError::Slow | StoreError::Unavailable(_))
+                        if silence.elapsed() < keepalive.unwrap_or(PATIENCE) && !app.is_cut() =>
                     {
                         tokio::time::sleep(RETRY).await;
                         continue;
                     }
-                    Err(Error::NotFound) => {
+                    Err(StoreError::NotFound) => {
                         let gone = Failure::from(Fault::NotFound).with_message("The response was deleted.");
                         return Some((following.failed(&gone, after), None));
                     }
@@ -117,7 +117,7 @@ pub(in crate::server) fn follow(
 /// Returns when there may be more than `total` events.
 async fn wait_for_more(app: &App, key: &Key, total: u64) {
     let here = async {
-        match app.background_jobs.get(key) {
+        match app.responses.background_jobs.get(key) {
             Some(run) => {
                 let _ = run.stored.subscribe().wait_for(|stored| *stored > total).await;
             }

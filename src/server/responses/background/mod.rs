@@ -11,13 +11,13 @@ mod recovery;
 pub(in crate::server) use follow::{Following, follow};
 pub(in crate::server) use recovery::{close_lost, heartbeat_and_compare, take_over};
 
-use super::persist::{final_state, stored_output};
 use crate::config::Limits;
 use crate::server::App;
 use crate::server::admit::body::AbortedBody;
 use crate::server::relay::Relay;
-use crate::store::{Error, Events, Finish, Json, Key, Store};
-use crate::wire::encode::{Persisted, write_error};
+use crate::server::storage::persist::{final_state, stored_output};
+use crate::store::{FinalState, Json, Key, Store, StoreError, StoredEvents};
+use crate::wire::encode::{Persisted, Response as Encoder, write_error};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Frame;
@@ -180,7 +180,7 @@ impl PendingJob {
         };
         let mut relay: Option<Box<Relay>> = None;
         let mut _running = None;
-        let begun = app.background_jobs.begin(&key);
+        let begun = app.responses.background_jobs.begin(&key);
         let run = &begun.run;
         let mut log = EventLog {
             app: &app,
@@ -188,7 +188,7 @@ impl PendingJob {
             key: key.clone(),
             conversation,
             run,
-            waiting: PendingEvents::default(),
+            waiting: UnstoredEvents::default(),
             next: 0,
             again: false,
             has_begun: false,
@@ -211,12 +211,12 @@ impl PendingJob {
             tokio::select! {
                 () = run.cancel.notified(), if !stopped => stop = Some(Fault::Cancelled),
                 () = app.cut(), if !stopped => stop = Some(Fault::Draining),
-                permit = Arc::clone(&app.background_jobs.running).acquire_owned(), if relay.is_none() => {
+                permit = Arc::clone(&app.responses.background_jobs.running).acquire_owned(), if relay.is_none() => {
                     _running = permit.ok();
                     relay = begin(&mut maker);
                 }
                 () = run.lost.notified() => {
-                    log.lost(&Error::Fenced);
+                    log.lost(&StoreError::Fenced);
                     break;
                 }
                 stored = stores => {
@@ -264,25 +264,25 @@ async fn next(relay: &mut Option<Box<Relay>>) -> Option<Result<Frame<Bytes>, Abo
 }
 
 /// Future of the write of a batch. It returns the batch with the result, so that it can be repeated.
-type Storing = Pin<Box<dyn Future<Output = (Result<(), Error>, Batch)> + Send>>;
+type Storing = Pin<Box<dyn Future<Output = (Result<(), StoreError>, EventBatch)> + Send>>;
 
 /// Events that are stored together, kept until the store has confirmed them.
-struct Batch {
+struct EventBatch {
     /// Response object of `response.in_progress`, if that event is in the batch.
     begun: Option<Json>,
-    events: Events,
+    events: StoredEvents,
 }
 
 /// Events that are not stored yet.
 #[derive(Default)]
-struct PendingEvents {
+struct UnstoredEvents {
     events: Vec<Json>,
     bytes: usize,
     /// Object of the response in progress, until it is stored.
     begun: Option<Json>,
 }
 
-impl PendingEvents {
+impl UnstoredEvents {
     /// Appends events, one a line.
     fn take(&mut self, bytes: &[u8]) {
         for event in std::str::from_utf8(bytes).unwrap_or_default().lines() {
@@ -299,7 +299,7 @@ struct EventLog<'a> {
     key: Key,
     conversation: Option<Arc<str>>,
     run: &'a BackgroundJob,
-    waiting: PendingEvents,
+    waiting: UnstoredEvents,
     /// Number of the next event.
     next: u64,
     /// True if the last batch could not be stored.
@@ -313,7 +313,7 @@ impl EventLog<'_> {
     fn note_begin(&mut self, relay: Option<&Relay>) {
         if let Some(relay) = relay.filter(|_| !self.has_begun && !self.waiting.events.is_empty()) {
             self.has_begun = true;
-            self.waiting.begun = relay.encoder().object_in_progress().map(Json::from);
+            self.waiting.begun = relay.response().and_then(Encoder::object_in_progress).map(Json::from);
         }
     }
 
@@ -324,9 +324,9 @@ impl EventLog<'_> {
             return None;
         }
         let (store, key) = (Arc::clone(&self.store), self.key.clone());
-        let events = Events { from: self.next, bodies: std::mem::take(&mut self.waiting.events) };
+        let events = StoredEvents { from: self.next, bodies: std::mem::take(&mut self.waiting.events) };
         self.waiting.bytes = 0;
-        let batch = Batch { begun: self.waiting.begun.take(), events };
+        let batch = EventBatch { begun: self.waiting.begun.take(), events };
         let now = self.app.store_handle.now();
         let again = std::mem::take(&mut self.again);
         Some(Box::pin(async move {
@@ -344,15 +344,15 @@ impl EventLog<'_> {
 
     /// Handles the result of a write; a failed batch is queued again. Returns false if another process owns the
     /// response now.
-    fn stored(&mut self, (result, batch): (Result<(), Error>, Batch)) -> bool {
-        let Batch { begun, mut events } = batch;
+    fn stored(&mut self, (result, batch): (Result<(), StoreError>, EventBatch)) -> bool {
+        let EventBatch { begun, mut events } = batch;
         match result {
             Ok(()) => {
                 self.next = events.from + events.bodies.len() as u64;
                 self.run.stored.send_replace(self.next);
                 true
             }
-            Err(Error::Slow | Error::Unavailable(_) | Error::Full) => {
+            Err(StoreError::Slow | StoreError::Unavailable(_) | StoreError::Full) => {
                 self.waiting.bytes += events.bodies.iter().map(|body| body.len()).sum::<usize>();
                 events.bodies.append(&mut self.waiting.events);
                 self.waiting.events = events.bodies;
@@ -367,7 +367,7 @@ impl EventLog<'_> {
         }
     }
 
-    fn lost(&self, error: &Error) {
+    fn lost(&self, error: &StoreError) {
         tracing::info!(response = &*self.key.id, %error, "a background response is not this process's any more");
     }
 
@@ -380,15 +380,15 @@ impl EventLog<'_> {
         };
         let (from, waiting) = (self.next, std::mem::take(&mut self.waiting.events));
         let mut events_with = |persisted| {
-            let mut last = PendingEvents { events: waiting.clone(), ..PendingEvents::default() };
+            let mut last = UnstoredEvents { events: waiting.clone(), ..UnstoredEvents::default() };
             last.take(&relay.write_end(persisted));
-            Events { from, bodies: last.events }
+            StoredEvents { from, bodies: last.events }
         };
         let state = final_state(&finished);
         let events = events_with(Persisted::ALL);
         let total = events.from + events.bodies.len() as u64;
         let (response, output) = (finished.object(true).into(), stored_output(&finished).collect());
-        let mut finish = Finish { state, response, output, events };
+        let mut finish = FinalState { state, response, output, events };
         let mut conversation = self.conversation.take().filter(|_| state.has_answered());
         // Repeated without a limit: while this process reports that it is alive, no other closes its responses.
         for tries in 1.. {
@@ -398,23 +398,23 @@ impl EventLog<'_> {
                 None => self.store.finish(key, 1, finish.clone(), now).await,
             };
             match stored {
-                Err(Error::Slow | Error::Unavailable(_)) => {
+                Err(StoreError::Slow | StoreError::Unavailable(_)) => {
                     tokio::time::sleep(RETRY * u32::min(tries, 20)).await;
                 }
-                Err(error @ Error::NoConversation) => {
+                Err(error @ StoreError::NoConversation) => {
                     tracing::warn!(response = &*self.key.id, %error, "a response was not added to its conversation");
                     conversation = None;
                     finish.response = finished.object(false).into();
                     finish.events = events_with(Persisted { conversation: false, ..Persisted::ALL });
                 }
-                Err(error @ (Error::Fenced | Error::NotFound)) => {
+                Err(error @ (StoreError::Fenced | StoreError::NotFound)) => {
                     self.lost(&error);
                     break;
                 }
                 Err(error) => {
                     tracing::warn!(response = &*self.key.id, %error, "the end of a background response is not stored");
                     let mut failure = Failure::from(Fault::StoreUnavailable);
-                    if error == Error::Full {
+                    if error == StoreError::Full {
                         failure = failure.with_message("There is no room for a response of this size.");
                     }
                     self.close(&failure).await;
@@ -436,7 +436,7 @@ impl EventLog<'_> {
                 Err(error) => Err(error),
             };
             match closed {
-                Err(Error::Slow | Error::Unavailable(_)) => {
+                Err(StoreError::Slow | StoreError::Unavailable(_)) => {
                     tokio::time::sleep(RETRY * u32::min(tries, 20)).await;
                 }
                 Err(error) => {
@@ -455,7 +455,7 @@ pub(in crate::server) async fn delete_unstarted(app: &App, store: &Store, key: K
     for tries in 1..=20 {
         tokio::time::sleep(RETRY * tries).await;
         match store.delete(key.clone(), app.store_handle.now()).await {
-            Err(Error::Slow | Error::Unavailable(_)) => {}
+            Err(StoreError::Slow | StoreError::Unavailable(_)) => {}
             _ => return,
         }
     }

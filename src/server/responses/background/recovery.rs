@@ -4,7 +4,9 @@
 use super::{READ, error_event};
 use crate::json::{self, Members, write_string};
 use crate::server::App;
-use crate::store::{Error, Events, Finish, Item, Json, Millis, Record, Running, State, Store};
+use crate::store::{
+    FinalState, Item, Json, Millis, RunningResponse, State, Store, StoreError, StoredEvents, StoredResponse,
+};
 use crate::wire::encode::RecoveredItems;
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, BytesMut};
@@ -20,7 +22,7 @@ const LOST: usize = 16;
 pub(in crate::server) async fn heartbeat_and_compare(app: &App, store: &Store, beat: bool) {
     let owner = &app.store_handle.owner;
     let now = app.store_handle.now();
-    if beat || app.background_jobs.count() > 0 {
+    if beat || app.responses.background_jobs.count() > 0 {
         compare(app, store).await;
     }
     if !beat {
@@ -56,18 +58,19 @@ pub(in crate::server) async fn close_lost(app: &App, store: &Store) -> bool {
 /// task here runs although the store says so, are closed: otherwise this process would keep them alive forever.
 async fn compare(app: &App, store: &Store) {
     // Listed before the store is read, so that every response listed here is in the store's answer.
-    let here = app.background_jobs.all();
+    let here = app.responses.background_jobs.all();
     let Ok(stored) = store.running(Arc::clone(&app.store_handle.owner)).await else { return };
     let mut stored: HashMap<_, _> =
         stored.into_iter().map(|running| (running.key.clone(), running)).collect();
     for (key, run) in here {
         match stored.get(&key) {
-            Some(Running { term: 1, cancel, .. }) if !cancel => {}
-            Some(Running { term: 1, .. }) => run.cancel.notify_one(),
+            Some(RunningResponse { term: 1, cancel, .. }) if !cancel => {}
+            Some(RunningResponse { term: 1, .. }) => run.cancel.notify_one(),
             _ => run.lost.notify_one(),
         }
     }
     let orphaned = app
+        .responses
         .background_jobs
         .orphaned(stored.values().filter(|running| running.term == 1).map(|running| running.key.clone()));
     for key in &orphaned {
@@ -78,7 +81,7 @@ async fn compare(app: &App, store: &Store) {
         let now = app.store_handle.now();
         let closed = match store.get(key.clone(), now).await {
             Ok(record) if record.owner == app.store_handle.owner => close_taken(store, &record, now).await,
-            Ok(_) | Err(Error::NotFound) => Ok(()),
+            Ok(_) | Err(StoreError::NotFound) => Ok(()),
             Err(error) => Err(error),
         };
         if let Err(error) = closed {
@@ -89,11 +92,15 @@ async fn compare(app: &App, store: &Store) {
 
 /// Ends a response whose owner does not react. First the term is raised, so that a stalled owner can write no
 /// more; then the response is closed.
-pub(in crate::server) async fn take_over(app: &App, store: &Store, record: &Record) -> Result<(), Error> {
+pub(in crate::server) async fn take_over(
+    app: &App,
+    store: &Store,
+    record: &StoredResponse,
+) -> Result<(), StoreError> {
     let (owner, now) = (Arc::clone(&app.store_handle.owner), app.store_handle.now());
     let taken = match store.take_over(record.key.clone(), record.term, owner, now).await {
         // The owner or another process was faster.
-        Err(Error::Fenced | Error::Conflict) => return Ok(()),
+        Err(StoreError::Fenced | StoreError::Conflict) => return Ok(()),
         taken => taken?,
     };
     tracing::warn!(response = &*record.key.id, "a response is cancelled without its process");
@@ -101,9 +108,9 @@ pub(in crate::server) async fn take_over(app: &App, store: &Store, record: &Reco
 }
 
 /// Closes a response that this process has taken over; another task may do so at the same time.
-async fn close_taken(store: &Store, record: &Record, now: u64) -> Result<(), Error> {
+async fn close_taken(store: &Store, record: &StoredResponse, now: u64) -> Result<(), StoreError> {
     match close(store, record, record.term, &Fault::ReplicaLost.into(), now).await {
-        Err(Error::Conflict | Error::Fenced | Error::NotFound) => Ok(()),
+        Err(StoreError::Conflict | StoreError::Fenced | StoreError::NotFound) => Ok(()),
         closed => closed,
     }
 }
@@ -111,15 +118,15 @@ async fn close_taken(store: &Store, record: &Record, now: u64) -> Result<(), Err
 /// Ends a response whose real end is lost, with the items found in its events if there is room for them.
 pub(super) async fn close(
     store: &Store,
-    record: &Record,
+    record: &StoredResponse,
     term: u64,
     failure: &Failure,
     now: u64,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let told = recovered(store, record, now).await;
     let finish = closing(record, failure, &told);
     match store.finish(record.key.clone(), term, finish, now).await {
-        Err(Error::Full) => {
+        Err(StoreError::Full) => {
             let finish = closing(record, failure, &RecoveredItems::default());
             store.finish(record.key.clone(), term, finish, now).await
         }
@@ -128,12 +135,12 @@ pub(super) async fn close(
 }
 
 /// Reads the stored events of a response, up to the first that cannot be read.
-async fn recovered(store: &Store, record: &Record, now: Millis) -> RecoveredItems {
+async fn recovered(store: &Store, record: &StoredResponse, now: Millis) -> RecoveredItems {
     let (mut told, mut after) = (RecoveredItems::default(), None);
     loop {
         let replay = match store.events_after(record.key.clone(), after, READ, now).await {
             Ok(replay) => replay,
-            Err(Error::NotFound) => return told,
+            Err(StoreError::NotFound) => return told,
             Err(error) => {
                 tracing::warn!(response = &*record.key.id, %error, "the events of a response cannot be read");
                 return told;
@@ -145,7 +152,7 @@ async fn recovered(store: &Store, record: &Record, now: Millis) -> RecoveredItem
     }
 }
 
-fn closing(record: &Record, failure: &Failure, told: &RecoveredItems) -> Finish {
+fn closing(record: &StoredResponse, failure: &Failure, told: &RecoveredItems) -> FinalState {
     let state = if record.cancel { State::Cancelled } else { State::Failed };
     let mut object = BytesMut::new();
     let members = json::read::<Members<'_>>(&record.response).map(|members| members.0).unwrap_or_default();
@@ -173,7 +180,7 @@ fn closing(record: &Record, failure: &Failure, told: &RecoveredItems) -> Finish 
         State::Cancelled => vec![last("response.incomplete", record.events)],
         _ => vec![error_event(failure, record.events), last("response.failed", record.events + 1)],
     };
-    let events = Events { from: record.events, bodies };
+    let events = StoredEvents { from: record.events, bodies };
     let output = told.items().iter().map(|(id, item)| Item::new(id, item)).collect();
-    Finish { state, response, output, events }
+    FinalState { state, response, output, events }
 }

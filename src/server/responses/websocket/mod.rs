@@ -15,16 +15,21 @@ mod message;
 mod recent;
 mod turn;
 
-use super::dialect;
 use crate::auth::Caller;
+use crate::server::admission::identify;
+use crate::server::admit::auth::ClientIdentity;
 use crate::server::admit::azure::RouteFamily;
 use crate::server::admit::body::Body;
 use crate::server::admit::browsers;
-use crate::server::admit::headers::REQUEST_ID;
-use crate::server::context::RequestContext;
-use crate::server::net::connection_state::Upgraded;
+use crate::server::admitted::Admitted;
+use crate::server::headers::{self, REQUEST_ID};
+use crate::server::ids::IdSource;
+use crate::server::net::connection_state::{ActiveRequest, Upgraded};
 use crate::server::net::shutdown::Phase;
+use crate::server::record::Record;
+use crate::server::reply::ClientReply;
 use crate::server::{App, Worker};
+use crate::telemetry::RouteLabel;
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::FromRequestParts;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
@@ -41,7 +46,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tungstenite::Error as Wrong;
-use turn::{ClientMessage, MessageText, Turn};
+use turn::{ClientMessage, MessageText, SocketTurn};
 
 /// Client messages that may wait for the current response to end. Together they have at most the bytes of one
 /// body.
@@ -72,50 +77,68 @@ struct ConnectionContext {
     sends_stream_flag: bool,
 }
 
+/// Request that arrived in a message, and whose client is known.
+struct MessageRequest {
+    app: Arc<App>,
+    request_id: Arc<str>,
+    ids: IdSource,
+    identity: ClientIdentity,
+    reply: ClientReply,
+}
+
 impl ConnectionContext {
-    /// Returns the context of a request that arrived in a message. Fails if the caller's key is no longer valid.
-    fn context(&self, id: Arc<str>) -> Result<RequestContext, Failure> {
-        RequestContext::of_message(&self.worker, self.family, (&self.head, id))
+    /// Begins a request that arrived in a message, with the credentials that opened the connection. Fails if these are no
+    /// longer valid, or if the system provides no random bytes.
+    fn begin(&self, request_id: Arc<str>) -> Result<MessageRequest, Failure> {
+        let (app, head) = (self.worker.active_config.app(), &self.head);
+        let record =
+            Record::new(&app, RouteLabel::Responses, Arc::clone(&request_id)).traced(head).with_request(head);
+        let mut reply = ClientReply::new(record);
+        let ids = IdSource::draw().map_err(|_| Fault::Proxy)?;
+        let identity = identify(head, self.family, &app, &mut reply);
+        let identity = identity.inspect_err(|failure| drop(reply.refuse(failure)))?;
+        Ok(MessageRequest { app, request_id, ids, identity, reply })
     }
 }
 
-impl RequestContext {
-    /// Upgrades the connection to a WebSocket and starts its session. Fails if the dialect or the origin is not
-    /// allowed, or the request is not a WebSocket handshake.
-    pub(in crate::server) async fn upgrade(
-        &mut self,
-        head: &request::Parts,
-    ) -> Result<Response<Body>, Failure> {
-        dialect(&head.headers)?;
-        browsers::check_socket(&head.headers, &self.app.config.cors)?;
-        let mut head = head.clone();
-        let upgrade = WebSocketUpgrade::from_request_parts(&mut head, &()).await;
-        let Ok(upgrade) = upgrade else { return Err(Fault::UpgradeRequired.into()) };
-        let Some(record) = &mut self.record else { return Err(Fault::Proxy.into()) };
-        let limit = self.app.config.limits.max_body_bytes.min(self.app.budget.most());
-        let line = ConnectionContext {
-            worker: Arc::clone(&self.worker),
-            sends_stream_flag: sends_stream_flag(&head.headers),
-            head,
-            family: self.family,
-            caller: self.caller.clone(),
-            request_id: record.request_id.clone(),
-        };
+/// Upgrades the connection to a WebSocket and starts its session. Fails if the dialect or the origin is not
+/// allowed, or the request is not a WebSocket handshake.
+pub(in crate::server) async fn upgrade(
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+    active_request: &ActiveRequest,
+) -> Result<Response<Body>, Failure> {
+    let app = admitted.app;
+    headers::dialect(&admitted.head.headers)?;
+    browsers::check_socket(&admitted.head.headers, &app.config.cors)?;
+    let mut head = admitted.head.clone();
+    let upgrade = WebSocketUpgrade::from_request_parts(&mut head, &()).await;
+    let Ok(upgrade) = upgrade else { return Err(Fault::UpgradeRequired.into()) };
+    let limit = app.config.limits.max_body_bytes.min(app.admit.budget.most());
+    let line = ConnectionContext {
+        worker: Arc::clone(admitted.worker),
+        sends_stream_flag: sends_stream_flag(&head.headers),
+        head,
+        family: admitted.identity.family,
+        caller: admitted.identity.caller.clone(),
+        request_id: Arc::clone(&admitted.request_id),
+    };
+    reply.note(|record| {
         record.answered(101);
         record.completed();
-        let id = HeaderValue::from_str(&record.request_id);
-        self.active_request.begin_answer();
-        let upgraded = self.active_request.upgraded();
-        let response = upgrade
-            .read_buffer_size(READ)
-            .write_buffer_size(WRITE)
-            .max_message_size(limit)
-            .max_frame_size(limit)
-            .on_upgrade(move |socket| Session::new(line, socket, upgraded).run());
-        let (mut parts, _) = response.into_parts();
-        parts.headers.extend(id.ok().map(|id| (REQUEST_ID, id)));
-        Ok(Response::from_parts(parts, Body::full(Bytes::new())))
-    }
+    });
+    let id = HeaderValue::from_str(&admitted.request_id);
+    active_request.begin_answer();
+    let upgraded = active_request.upgraded();
+    let response = upgrade
+        .read_buffer_size(READ)
+        .write_buffer_size(WRITE)
+        .max_message_size(limit)
+        .max_frame_size(limit)
+        .on_upgrade(move |socket| SocketSession::new(line, socket, upgraded).run());
+    let (mut parts, _) = response.into_parts();
+    parts.headers.extend(id.ok().map(|id| (REQUEST_ID, id)));
+    Ok(Response::from_parts(parts, Body::full(Bytes::new())))
 }
 
 fn sends_stream_flag(headers: &HeaderMap) -> bool {
@@ -125,12 +148,12 @@ fn sends_stream_flag(headers: &HeaderMap) -> bool {
 
 /// State of one WebSocket connection: its socket, the current response and the messages that wait in both
 /// directions.
-struct Session {
+struct SocketSession {
     connection: Arc<ConnectionContext>,
     /// Number of messages that became requests so far.
     count: u64,
     waiting: VecDeque<ClientMessage>,
-    turn: Option<Turn>,
+    turn: Option<SocketTurn>,
     memory: RecentResponses,
     incoming: IncomingMessage,
     /// True if the session waits for the client's next bytes, and not for room for its answers.
@@ -159,12 +182,12 @@ enum NextAction {
     Due,
 }
 
-impl Session {
+impl SocketSession {
     fn new(line: ConnectionContext, socket: WebSocket, upgraded: Upgraded) -> Self {
         upgraded.begin();
         let app = line.worker.active_config.app();
         Self {
-            incoming: IncomingMessage::new(&app.budget, &app.config.timeouts),
+            incoming: IncomingMessage::new(&app.admit.budget, &app.config.timeouts),
             is_reading: false,
             connection: Arc::new(line),
             count: 0,
@@ -191,7 +214,7 @@ impl Session {
         let born = Instant::now();
         let end = born + *app.config.timeouts.socket_life;
         let mut ping = (!pause.is_zero()).then(|| born + pause);
-        let mut phases = app.shutdown.subscribe();
+        let mut phases = app.net.shutdown.subscribe();
         drop((app, options));
         loop {
             if let Some(code) = self.begin_next(end) {
@@ -253,7 +276,7 @@ impl Session {
             return (self.app().phase() >= Phase::Draining).then_some(close_code::AWAY);
         };
         let id = self.next_id();
-        match Turn::begin(&self.connection, id, said, &self.memory) {
+        match SocketTurn::begin(&self.connection, id, said, &self.memory) {
             Ok(turn) => self.turn = Some(turn),
             // The key has been revoked.
             Err(failure) if matches!(failure.fault, Fault::InvalidApiKey | Fault::MissingApiKey) => {
@@ -315,8 +338,8 @@ impl Session {
     /// Answers a message with an error. The refusal counts as a request.
     fn refuse(&mut self, failure: &Failure) {
         let id = self.next_id();
-        if let Ok(mut context) = self.connection.context(id) {
-            context.refuse(failure);
+        if let Ok(mut request) = self.connection.begin(id) {
+            request.reply.refuse(failure);
         }
         self.out.push_back(message::refusal(failure));
     }

@@ -1,22 +1,27 @@
 //! Turn on a WebSocket connection: a response generated as over HTTP and sent as messages.
 
-use super::super::history::{HISTORY_BYTES, History};
-use super::super::{ParsedRequest, RememberedConversation};
-use super::ConnectionContext;
+use super::super::history::{HISTORY_BYTES, LoadedHistory, load_history, refresh};
+use super::super::{ParsedRequest, RememberedConversation, generate, parse_request};
 use super::message::{self, Create, Refused};
 use super::recent::{ConversationThread, RecentResponses};
+use super::{ConnectionContext, MessageRequest};
 use crate::capture::Recording;
 use crate::plan;
 use crate::request::invalid;
+use crate::server::App;
+use crate::server::admission::{check_room, count};
 use crate::server::admit::body::Body;
 use crate::server::admit::budget::BudgetShare;
 use crate::server::admit::quota::QuotaState;
-use crate::server::context::RequestContext;
+use crate::server::admitted::Admitted;
+use crate::server::net::connection_state::{ActiveRequest, ConnectionState};
 use crate::server::relay::Relay;
-use crate::server::responses::persist::{items, stored_output};
-use crate::store::{Error, Key};
+use crate::server::reply::ClientReply;
+use crate::server::request_body::RequestBody;
+use crate::server::storage::persist::{items, stored_output};
+use crate::store::{Key, StoreError};
 use crate::wire::OutputBuffer;
-use crate::wire::encode::{Encode, Finished, Framing, Response as Encoder};
+use crate::wire::encode::{EventFraming, Finished, Response as Encoder};
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::ws::Message;
 use bytes::Bytes;
@@ -51,8 +56,8 @@ impl ClientMessage {
 }
 
 /// Response that is being generated and sent on a connection.
-pub(super) struct Turn {
-    step: Step,
+pub(super) struct SocketTurn {
+    step: TurnStep,
     /// Id of the response that it continues.
     previous: Option<String>,
     /// Input and earlier conversation, to be remembered with the output at the end.
@@ -64,7 +69,7 @@ pub(super) struct Turn {
 }
 
 /// Step of a turn: the response is awaited, or its body is sent.
-enum Step {
+enum TurnStep {
     /// The response has not begun yet.
     Preparing(Pin<Box<dyn Future<Output = TurnAnswer> + Send>>),
     /// The events of the response are being sent.
@@ -88,7 +93,7 @@ struct TurnRecord {
     input: Vec<Bytes>,
 }
 
-impl Turn {
+impl SocketTurn {
     /// Starts the response to a message; an invalid message yields an error as its response. Fails if the caller's
     /// key is no longer valid.
     pub(super) fn begin(
@@ -97,7 +102,7 @@ impl Turn {
         said: ClientMessage,
         memory: &RecentResponses,
     ) -> Result<Self, Failure> {
-        let context = line.context(request_id)?;
+        let begun = line.begin(request_id)?;
         let read = match said {
             ClientMessage::Text(message) => {
                 let read = Create::read(&message.text, line.sends_stream_flag);
@@ -108,17 +113,23 @@ impl Turn {
                 Err(Refused { failure, previous: None })
             }
         };
-        let (previous, wanted) = match read {
+        let (previous, message) = match read {
             Ok((Create { previous, generate }, message)) => (previous, Ok((generate, message))),
             Err(Refused { previous, failure }) => (previous, Err(failure)),
         };
         let thread = previous.as_deref().and_then(|id| memory.thread(id));
-        let recording = context.recording.clone();
+        let recording = begun.reply.recording.clone();
         if let Some(recording) = &recording {
             recording.answer_head("HTTP/1.1 101 Switching Protocols", &HeaderMap::new());
         }
-        let making = make(context, Arc::clone(line), wanted, thread);
-        Ok(Self { step: Step::Preparing(Box::pin(making)), previous, record: None, ended: None, recording })
+        let making = make(begun, Arc::clone(line), message, thread);
+        Ok(Self {
+            step: TurnStep::Preparing(Box::pin(making)),
+            previous,
+            record: None,
+            ended: None,
+            recording,
+        })
     }
 
     /// Appends messages that are ready to `out`; ready with false at the end of the response.
@@ -140,33 +151,35 @@ impl Turn {
     fn poll_step(&mut self, cx: &mut Context<'_>, out: &mut VecDeque<Message>) -> Poll<bool> {
         loop {
             match &mut self.step {
-                Step::Preparing(making) => match ready!(making.as_mut().poll(cx)) {
+                TurnStep::Preparing(making) => match ready!(making.as_mut().poll(cx)) {
                     TurnAnswer::Begun { relay, record } => {
                         self.record = Some(record);
-                        self.step = Step::Relaying(relay);
+                        self.step = TurnStep::Relaying(relay);
                     }
                     TurnAnswer::Written { events, ended, record } => {
                         (self.record, self.ended) = (Some(record), Some(ended));
-                        self.step = Step::Done;
+                        self.step = TurnStep::Done;
                         out.extend(message::messages(&events));
                     }
                     TurnAnswer::Refused(response) => {
                         let (head, body) = response.into_parts();
-                        self.step = Step::Refusing { status: head.status.as_u16(), body };
+                        self.step = TurnStep::Refusing { status: head.status.as_u16(), body };
                     }
                 },
-                Step::Relaying(relay) => match bytes_of(ready!(relay.poll_frame(cx))) {
+                TurnStep::Relaying(relay) => match bytes_of(ready!(relay.poll_frame(cx))) {
                     Some(lines) => out.extend(message::messages(&lines)),
                     None => {
                         self.ended = relay.finished().filter(|finished| finished.status != "failed");
-                        self.step = Step::Done;
+                        self.step = TurnStep::Done;
                     }
                 },
-                Step::Refusing { status, body } => match bytes_of(ready!(Pin::new(body).poll_frame(cx))) {
-                    Some(body) => out.push_back(message::error(*status, &body)),
-                    None => self.step = Step::Done,
-                },
-                Step::Done => return Poll::Ready(false),
+                TurnStep::Refusing { status, body } => {
+                    match bytes_of(ready!(Pin::new(body).poll_frame(cx))) {
+                        Some(body) => out.push_back(message::error(*status, &body)),
+                        None => self.step = TurnStep::Done,
+                    }
+                }
+                TurnStep::Done => return Poll::Ready(false),
             }
             if !out.is_empty() {
                 return Poll::Ready(true);
@@ -198,108 +211,118 @@ fn bytes_of<E>(frame: Option<Result<Frame<Bytes>, E>>) -> Option<Bytes> {
 }
 
 async fn make(
-    mut context: RequestContext,
+    begun: MessageRequest,
     line: Arc<ConnectionContext>,
-    wanted: Result<(bool, MessageText), Failure>,
+    message: Result<(bool, MessageText), Failure>,
     thread: Option<ConversationThread>,
 ) -> TurnAnswer {
-    let result = match wanted {
-        Ok((generate, message)) => Box::pin(context.begin_response(&line, message, generate, thread)).await,
+    let MessageRequest { app, request_id, ids, identity, mut reply } = begun;
+    let admitted = Admitted {
+        app: &app,
+        worker: &line.worker,
+        head: &line.head,
+        request_id,
+        ids,
+        identity,
+        by_socket: true,
+    };
+    let result = match message {
+        Ok((generate, message)) => {
+            Box::pin(begin_response(&admitted, &mut reply, message, generate, thread)).await
+        }
         Err(failure) => Err(failure),
     };
-    result.unwrap_or_else(|failure| TurnAnswer::Refused(context.refuse(&failure)))
+    result.unwrap_or_else(|failure| TurnAnswer::Refused(reply.refuse(&failure)))
 }
 
-impl RequestContext {
-    async fn begin_response(
-        &mut self,
-        line: &ConnectionContext,
-        message: MessageText,
-        generate: bool,
-        thread: Option<ConversationThread>,
-    ) -> Result<TurnAnswer, Failure> {
-        self.admit()?;
-        self.count(&line.head).await?;
-        let body = self.hold(message.text, message.share);
-        if let Some(record) = &mut self.record {
-            record.has_read(&body);
-        }
-        let mut parsed = self.parse_request(&line.head, body, None).await?;
-        parsed.asked.stream = true;
-        parsed.asked.remove_unknown("generate");
-        if let Some(thread) = &thread {
-            let stored = thread.stored && self.still_stored(&parsed).await;
-            parsed.remembered = Some(RememberedConversation { items: thread.items(), stored });
-        }
-        let history = self.history(&mut parsed).await?;
-        let thread =
-            thread.unwrap_or_else(|| ConversationThread::default().with(history.history.clone(), true));
-        let record = TurnRecord { thread, input: history.shared(&parsed.asked, false).collect() };
-        if !generate {
-            return self.answer_without_engine(parsed, &history, record);
-        }
-        let mut begun = None;
-        let stream = |relay| {
-            begun = Some(relay);
-            Body::full(Bytes::new())
-        };
-        // Boxed because the future is large.
-        let response = Box::pin(self.generate(&line.head, parsed, history, stream)).await?;
-        Ok(match begun {
-            Some(relay) => TurnAnswer::Begun { relay, record },
-            None => TurnAnswer::Refused(response),
-        })
+async fn begin_response(
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+    message: MessageText,
+    generates: bool,
+    thread: Option<ConversationThread>,
+) -> Result<TurnAnswer, Failure> {
+    check_room(admitted.app)?;
+    count(admitted, reply).await?;
+    // An upgraded connection is busy anyway: this request needs no further connection.
+    let mut body = RequestBody::new(None, ActiveRequest::begin(&ConnectionState::default()));
+    let bytes = body.hold(message.text, message.share);
+    reply.note(|record| record.has_read(&bytes));
+    let mut parsed = parse_request(admitted, reply, &mut body, bytes, None).await?;
+    parsed.request.stream = true;
+    parsed.request.remove_unknown("generate");
+    if let Some(thread) = &thread {
+        let stored = thread.stored && still_stored(admitted.app, &parsed).await;
+        parsed.remembered = Some(RememberedConversation { items: thread.items(), stored });
     }
+    let history = load_history(admitted, &mut parsed).await?;
+    let thread = thread.unwrap_or_else(|| ConversationThread::default().with(history.history.clone(), true));
+    let record = TurnRecord { thread, input: history.shared(&parsed.request, false).collect() };
+    if !generates {
+        return answer_without_engine(admitted, reply, parsed, &history, record);
+    }
+    let mut begun = None;
+    let stream = |relay| {
+        begun = Some(relay);
+        Body::full(Bytes::new())
+    };
+    // Boxed because the future is large.
+    let response = Box::pin(generate(admitted, reply, parsed, history, stream)).await?;
+    Ok(match begun {
+        Some(relay) => TurnAnswer::Begun { relay, record },
+        None => TurnAnswer::Refused(response),
+    })
+}
 
-    /// Returns true if the store still has the continued response: only then can a new record refer to it.
-    async fn still_stored(&self, parsed: &ParsedRequest) -> bool {
-        let store_handle = &self.app.store_handle;
-        let store = store_handle.store().filter(|_| parsed.asked.store);
-        let Some((store, id)) = store.zip(parsed.asked.previous_response_id.as_deref()) else {
-            return false;
-        };
-        let key = Key { tenant: Arc::clone(&parsed.tenant), id: id.into() };
-        let there = !matches!(
-            store.chain(key.clone(), HISTORY_BYTES, store_handle.now()).await,
-            Err(Error::NotFound)
-        );
-        if there {
-            self.refresh(&store, key);
-        }
-        there
+/// Returns true if the store still has the continued response: only then can a new record refer to it.
+async fn still_stored(app: &App, parsed: &ParsedRequest) -> bool {
+    let store_handle = &app.store_handle;
+    let store = store_handle.store().filter(|_| parsed.request.store);
+    let Some((store, id)) = store.zip(parsed.request.previous_response_id.as_deref()) else {
+        return false;
+    };
+    let key = Key { tenant: Arc::clone(&parsed.tenant), id: id.into() };
+    let there = !matches!(
+        store.chain(key.clone(), HISTORY_BYTES, store_handle.now()).await,
+        Err(StoreError::NotFound)
+    );
+    if there {
+        refresh(app, &store, key);
     }
+    there
+}
 
-    /// Answers without an engine: the input is remembered for a later message, and an empty response is returned.
-    /// The response is never stored. Fails if the request names a conversation or its input is invalid.
-    fn answer_without_engine(
-        &mut self,
-        parsed: ParsedRequest,
-        history: &History,
-        record: TurnRecord,
-    ) -> Result<TurnAnswer, Failure> {
-        let ParsedRequest { mut asked, route, tenant, .. } = parsed;
-        if asked.conversation.is_some() {
-            return Err(invalid("conversation", "nothing is added to it without a response"));
-        }
-        asked.disable_store()?;
-        let app = &self.app;
-        // Check the input now, so that its errors are reported with this message.
-        history.body(&asked, &tenant, &app.store_handle.keys(), &route, 0)?;
-        let (_, _, mut reply) = plan::response(&asked, &route);
-        reply.form.framing = Framing::Lines;
-        let mut out = OutputBuffer::default();
-        let mut encoder = Encoder::new(reply, &self.ids.stamp());
-        if let Some(limits) = self.standing.as_ref().and_then(QuotaState::limits) {
-            encoder.limits(limits);
-        }
-        encoder.write_empty(&mut out);
-        if let Some(log) = &mut self.record {
-            log.model = app.pool.label(&asked.model);
-            log.answered(200);
-            log.completed();
-            log.bytes = out.len();
-        }
-        let ended = encoder.finished().ok_or(Fault::Proxy)?;
-        Ok(TurnAnswer::Written { events: out.join(), ended, record })
+/// Answers without an engine: the input is remembered for a later message, and an empty response is returned.
+/// The response is never stored. Fails if the request names a conversation or its input is invalid.
+fn answer_without_engine(
+    admitted: &Admitted<'_>,
+    reply: &mut ClientReply,
+    parsed: ParsedRequest,
+    history: &LoadedHistory,
+    record: TurnRecord,
+) -> Result<TurnAnswer, Failure> {
+    let ParsedRequest { mut request, route, tenant, .. } = parsed;
+    if request.conversation.is_some() {
+        return Err(invalid("conversation", "nothing is added to it without a response"));
     }
+    request.disable_store()?;
+    let app = admitted.app;
+    // Check the input now, so that its errors are reported with this message.
+    history.body(&request, &tenant, &app.store_handle.keys(), &route, 0)?;
+    let (_, _, mut form) = plan::response(&request, &route);
+    form.form.framing = EventFraming::Lines;
+    let mut out = OutputBuffer::default();
+    let mut encoder = Encoder::new(form, &admitted.ids.stamp());
+    if let Some(limits) = reply.quota.as_ref().and_then(QuotaState::limits) {
+        encoder.limits(limits);
+    }
+    encoder.write_empty(&mut out);
+    reply.label(&request.model);
+    reply.note(|record| {
+        record.answered(200);
+        record.completed();
+        record.bytes = out.len();
+    });
+    let ended = encoder.finished().ok_or(Fault::Proxy)?;
+    Ok(TurnAnswer::Written { events: out.join(), ended, record })
 }

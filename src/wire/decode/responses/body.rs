@@ -84,7 +84,7 @@ object! {
 
 object! {
     /// Part of a message, of reasoning or of its summary.
-    pub(super) struct Part<'a> {
+    pub(super) struct ItemPart<'a> {
         kind: Raw<'a> = "type",
         text: Raw<'a> = "text" | "refusal",
         annotations: Raw<'a> = "annotations",
@@ -94,11 +94,11 @@ object! {
 
 object! {
     /// Member `delta` of the older event `response.tool_call.delta`.
-    pub(super) struct Calls<'a> { content: Raw<'a> = "content", }
+    pub(super) struct CallItems<'a> { content: Raw<'a> = "content", }
 }
 
 object! {
-    /// Call in the `content` of [`Calls`].
+    /// Call in the `content` of [`CallItems`].
     pub(super) struct OldCall<'a> {
         kind: Raw<'a> = "type",
         id: Raw<'a> = "id",
@@ -113,9 +113,9 @@ object! {
 }
 
 /// Reads the parts of a content; a plain string counts as one part.
-pub(super) fn parts(raw: Option<Raw<'_>>) -> Vec<Part<'_>> {
+pub(super) fn parts(raw: Option<Raw<'_>>) -> Vec<ItemPart<'_>> {
     match text(raw) {
-        Some(_) => vec![Part { text: raw, ..Part::default() }],
+        Some(_) => vec![ItemPart { text: raw, ..ItemPart::default() }],
         None => list(raw),
     }
 }

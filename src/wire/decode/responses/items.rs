@@ -81,7 +81,7 @@ pub(super) struct TextProgress {
 
 /// Item of the engine's answer, with the progress of its texts.
 #[derive(Debug)]
-pub(super) struct Item {
+pub(super) struct AnswerItem {
     pub(super) kind: ItemKind,
     id: Option<Box<str>>,
     pub(super) call_id: Option<Box<str>>,
@@ -102,7 +102,7 @@ pub(super) struct Item {
     matched: bool,
 }
 
-impl Item {
+impl AnswerItem {
     pub(super) fn new(kind: ItemKind, id: Option<&str>, slot: u32) -> Self {
         Self {
             kind,
@@ -124,9 +124,9 @@ impl Item {
 
 /// Items of one answer, in the order in which they were first seen.
 #[derive(Debug, Default)]
-pub(super) struct Items(pub(super) Vec<Item>);
+pub(super) struct AnswerItems(pub(super) Vec<AnswerItem>);
 
-impl Items {
+impl AnswerItems {
     /// Finds the item of this kind that an event belongs to: the open one with this id, or else the latest open
     /// one.
     pub(super) fn open(&self, kind: &ItemKind, id: Option<&str>) -> Option<usize> {
@@ -145,7 +145,7 @@ impl Items {
 
     /// Finds the open foreign item that an event belongs to. `family`: the event's name up to the first dot.
     pub(super) fn foreign(&self, family: &str, id: Option<&str>) -> Option<usize> {
-        let matches = |item: &Item| match &item.kind {
+        let matches = |item: &AnswerItem| match &item.kind {
             ItemKind::Foreign(kind) => {
                 item.open && family.starts_with(&**kind) && id.is_none_or(|id| item.id.as_deref() == Some(id))
             }
@@ -163,7 +163,7 @@ impl Items {
     /// Finds the call with this call id. If several have it, prefers that of the item with `id`.
     pub(super) fn call(&self, id: Option<&str>, call_id: Option<&str>) -> Option<usize> {
         let call_id = call_id?;
-        let has = |item: &Item| item.kind.is_call() && item.call_id.as_deref() == Some(call_id);
+        let has = |item: &AnswerItem| item.kind.is_call() && item.call_id.as_deref() == Some(call_id);
         let own = self.0.iter().rposition(|item| has(item) && item.id.as_deref() == id);
         own.or_else(|| self.0.iter().rposition(has))
     }
@@ -175,7 +175,7 @@ impl Items {
         id: Option<&str>,
         call_id: Option<&str>,
     ) -> Option<usize> {
-        // A call with an item id of its own is a new call.
+        // A call with its own item id is a new call.
         let is_other =
             |at: &usize| self.0.get(*at).is_some_and(|item| item.id.is_some() && item.id.as_deref() != id);
         self.call(id, call_id).filter(|at| id.is_none() || !is_other(at)).or_else(|| {
@@ -207,7 +207,7 @@ impl Items {
         let mut found = vec![None; listed.len()];
         for exactly in [true, false] {
             for (listed, found) in listed.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
-                let is = |item: &Item| !item.matched && listed.matches(item, exactly);
+                let is = |item: &AnswerItem| !item.matched && listed.matches(item, exactly);
                 *found = self.0.iter().position(is);
                 if let Some(item) = found.and_then(|at| self.0.get_mut(at)) {
                     item.matched = true;
@@ -230,7 +230,7 @@ pub(super) struct TerminalItem {
 }
 
 impl TerminalItem {
-    fn matches(&self, item: &Item, exactly: bool) -> bool {
+    fn matches(&self, item: &AnswerItem, exactly: bool) -> bool {
         if item.kind != self.kind {
             return false;
         }
@@ -290,12 +290,12 @@ mod tests {
         ItemKind::Foreign("web_search_call".into())
     }
 
-    fn item(kind: ItemKind, id: Option<&str>, call_id: Option<&str>) -> Item {
-        Item { call_id: call_id.map(Into::into), ..Item::new(kind, id, 0) }
+    fn item(kind: ItemKind, id: Option<&str>, call_id: Option<&str>) -> AnswerItem {
+        AnswerItem { call_id: call_id.map(Into::into), ..AnswerItem::new(kind, id, 0) }
     }
 
-    fn several() -> Items {
-        Items(vec![
+    fn several() -> AnswerItems {
+        AnswerItems(vec![
             item(ItemKind::Message, Some("m"), None),
             item(search(), Some("w1"), None),
             item(search(), Some("w2"), None),
@@ -353,9 +353,10 @@ mod tests {
     #[test]
     fn an_announced_item_may_be_known() {
         let mut items = several();
-        let announced = |items: &Items, id, call_id| items.find_announced(&ItemKind::Function, id, call_id);
+        let announced =
+            |items: &AnswerItems, id, call_id| items.find_announced(&ItemKind::Function, id, call_id);
         assert_eq!(announced(&items, Some("f1"), Some("c")), Some(3));
-        // With an item id of its own it is another call, although the call id is the same.
+        // With its own item id it is another call, although the call id is the same.
         assert_eq!(announced(&items, Some("f9"), Some("c")), None);
         assert_eq!(announced(&items, None, Some("c")), Some(4));
         // An item that has said nothing yet is the one that is announced.
@@ -371,7 +372,7 @@ mod tests {
     fn calls_without_a_known_id_complete_in_order() {
         let call = |id| item(ItemKind::Function, Some(id), None);
         let message = |id| item(ItemKind::Message, Some(id), None);
-        let items = Items(vec![call("f1"), call("f2"), message("m1"), message("m2")]);
+        let items = AnswerItems(vec![call("f1"), call("f2"), message("m1"), message("m2")]);
         assert_eq!(items.find_completed(&ItemKind::Function, Some("x"), None), Some(0));
         assert_eq!(items.find_completed(&ItemKind::Function, Some("f2"), None), Some(1));
         assert_eq!(items.find_completed(&ItemKind::Message, Some("x"), None), Some(3));
@@ -381,7 +382,8 @@ mod tests {
     fn items_of_the_end_match_those_of_the_events() {
         let known = |kind: ItemKind, id: &str, call_id: &str, name: &str, text: &str| {
             let own = |text: &str| Some(text).filter(|text| !text.is_empty()).map(Into::into);
-            let mut known = Item { call_id: own(call_id), name: own(name), ..Item::new(kind, Some(id), 0) };
+            let mut known =
+                AnswerItem { call_id: own(call_id), name: own(name), ..AnswerItem::new(kind, Some(id), 0) };
             known.text.total.add(text.as_bytes());
             known
         };

@@ -1,13 +1,13 @@
 //! Content that the engine sends only at the end: the rest of a text, items without events, or a whole answer.
 
-use super::body::{self, Body, Incomplete, ItemBody, Part, TurnUsage};
+use super::body::{self, Body, Incomplete, ItemBody, ItemPart, TurnUsage};
 use super::items::{EmittedText, ItemKind, TerminalItem};
 use super::{MAX_ITEMS, ResponsesDecoder, TextKind, json_spelling};
 use crate::json::{Extras, Raw, Text, read};
 use crate::wire::decode::members::{list, object, string, text};
-use crate::wire::decode::{Sink, Unreadable, UsageBody};
+use crate::wire::decode::{BadField, EventSink, UsageBody};
 use crate::wire::event::{
-    Delta, Event, Finish, INPUT_PER_TURN, OUTPUT_PER_TURN, RESPONSE_MESSAGES, Reason, Riders, Usage,
+    Delta, Event, Finish, FrameExtras, INPUT_PER_TURN, OUTPUT_PER_TURN, RESPONSE_MESSAGES, Reason, Usage,
 };
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::PromoteReasoning;
@@ -15,7 +15,7 @@ use crate::wire::rule::Rule;
 
 /// Outcome of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum LateOutcome {
     Completed,
     Incomplete(Reason),
     Failed,
@@ -24,7 +24,7 @@ enum Outcome {
     No,
 }
 
-impl Outcome {
+impl LateOutcome {
     /// Determines the outcome from the object's status and the name of its event. `cut`: true if an item is marked
     /// as incomplete.
     fn terminal_item(body: &Body<'_>, event: &str, cut: bool) -> Self {
@@ -51,9 +51,9 @@ impl Outcome {
 
 impl ResponsesDecoder {
     /// Reads an answer that is one object. Fails if it is not JSON or has no final status.
-    pub(super) fn whole(&mut self, data: &str, to: &mut dyn Sink) -> Result<(), Unreadable> {
-        let body: Body<'_> = read(data).map_err(|_| Unreadable)?;
-        let told: body::EventBody<'_> = read(data).map_err(|_| Unreadable)?;
+    pub(super) fn whole(&mut self, data: &str, to: &mut dyn EventSink) -> Result<(), BadField> {
+        let body: Body<'_> = read(data).map_err(|_| BadField)?;
+        let told: body::EventBody<'_> = read(data).map_err(|_| BadField)?;
         if told.error.is_some() || crate::wire::fault::is_error_object(told.object, told.kind) {
             self.fail(data, to);
             return Ok(());
@@ -68,42 +68,42 @@ impl ResponsesDecoder {
         body: &Body<'_>,
         event: &str,
         data: &str,
-        to: &mut dyn Sink,
-    ) -> Result<(), Unreadable> {
+        to: &mut dyn EventSink,
+    ) -> Result<(), BadField> {
         let output: Vec<Raw<'_>> = list(body.output);
         let is_cut = |raw: &Raw<'_>| {
             let item: ItemBody<'_> = object(Some(*raw));
             string(item.status).as_deref() == Some("incomplete")
         };
-        let ended = Outcome::terminal_item(body, event, self.cut || output.iter().any(is_cut));
-        if ended == Outcome::No || output.len() > MAX_ITEMS {
-            return Err(Unreadable);
+        let ended = LateOutcome::terminal_item(body, event, self.cut || output.iter().any(is_cut));
+        if ended == LateOutcome::No || output.len() > MAX_ITEMS {
+            return Err(BadField);
         }
         if !self.has_head || body.id.is_some() {
             self.head(body, to);
         }
         // A terminal event ends a stream, which has already sent its reasoning.
-        let promotes = match event.is_empty() && ended == Outcome::Completed {
+        let promotes = match event.is_empty() && ended == LateOutcome::Completed {
             true => self.reading.promote_reasoning,
             false => PromoteReasoning::Never,
         };
         self.complete_items(output, ended, promotes, to)?;
         let reason = match ended {
-            Outcome::Failed => {
+            LateOutcome::Failed => {
                 self.fail(data, to);
                 return Ok(());
             }
-            Outcome::Cancelled | Outcome::No => {
+            LateOutcome::Cancelled | LateOutcome::No => {
                 to.event(Event::Fail(Failure::from(Fault::Aborted)));
                 return Ok(());
             }
-            Outcome::Incomplete(reason) => reason,
-            Outcome::Completed => Reason::Stop,
+            LateOutcome::Incomplete(reason) => reason,
+            LateOutcome::Completed => Reason::Stop,
         };
-        let riders = Riders { chunk_extensions: self.extensions(body), ..Riders::default() };
-        to.delta(0, Delta::Finish(Finish { reason, stop: None }), riders);
+        let extras = FrameExtras { chunk_extensions: self.extensions(body), ..FrameExtras::default() };
+        to.delta(0, Delta::Finish(Finish { reason, stop: None }), extras);
         if let Some(usage) = body.usage.and_then(|raw| usage(raw, to)) {
-            to.event(Event::Usage { usage, alone: true, riders: Riders::default() });
+            to.event(Event::Usage { usage, alone: true, extras: FrameExtras::default() });
         }
         // An event for rate limits can follow a terminal event, but not a whole object.
         self.awaits_limits = self.reading.limits && !event.is_empty();
@@ -135,10 +135,10 @@ impl ResponsesDecoder {
     fn complete_items(
         &mut self,
         output: Vec<Raw<'_>>,
-        ended: Outcome,
+        ended: LateOutcome,
         promotes: PromoteReasoning,
-        to: &mut dyn Sink,
-    ) -> Result<(), Unreadable> {
+        to: &mut dyn EventSink,
+    ) -> Result<(), BadField> {
         let mut bodies: Vec<(Raw<'_>, ItemBody<'_>, ItemKind)> = output
             .into_iter()
             .filter_map(|raw| {
@@ -177,8 +177,8 @@ impl ResponsesDecoder {
             let status = string(body.status);
             let cut = status.as_deref() == Some("incomplete");
             // The finish ends the last item of an answer that was cut short.
-            let is_last = nth == last && status.is_none() && matches!(ended, Outcome::Incomplete(_));
-            if ended != Outcome::Failed && (cut || is_new && !is_last) {
+            let is_last = nth == last && status.is_none() && matches!(ended, LateOutcome::Incomplete(_));
+            if ended != LateOutcome::Failed && (cut || is_new && !is_last) {
                 self.close(at, cut, to);
             }
         }
@@ -186,7 +186,7 @@ impl ResponsesDecoder {
     }
 
     /// Emits the content of an item that has not been emitted yet.
-    pub(super) fn complete(&mut self, at: usize, body: &ItemBody<'_>, to: &mut dyn Sink) {
+    pub(super) fn complete(&mut self, at: usize, body: &ItemBody<'_>, to: &mut dyn EventSink) {
         let Some(item) = self.items.0.get(at) else { return };
         match item.kind {
             ItemKind::Message => self.complete_message(at, &body::parts(body.content), to),
@@ -208,8 +208,9 @@ impl ResponsesDecoder {
         }
     }
 
-    fn complete_message(&mut self, at: usize, parts: &[Part<'_>], to: &mut dyn Sink) {
-        let (is_refusal, is_text) = (|part: &&Part<'_>| refuses(part), |part: &&Part<'_>| !refuses(part));
+    fn complete_message(&mut self, at: usize, parts: &[ItemPart<'_>], to: &mut dyn EventSink) {
+        let (is_refusal, is_text) =
+            (|part: &&ItemPart<'_>| refuses(part), |part: &&ItemPart<'_>| !refuses(part));
         if self.items.0.get(at).is_some_and(|item| item.emitted) {
             for (voice, parts) in [
                 (TextKind::Content, parts.iter().filter(is_text).collect::<Vec<_>>()),
@@ -221,9 +222,9 @@ impl ResponsesDecoder {
         } else {
             for part in parts {
                 let voice = if refuses(part) { TextKind::Refusal } else { TextKind::Content };
-                let riders = self.logprobs(part.logprobs, to);
+                let extras = self.logprobs(part.logprobs, to);
                 if let Some(text) = text(part.text) {
-                    self.emit_text(at, voice, text, riders, to);
+                    self.emit_text(at, voice, text, extras, to);
                 }
                 self.annotations_of(at, list(part.annotations), to);
             }
@@ -235,19 +236,19 @@ impl ResponsesDecoder {
     }
 
     /// Emits the annotations of an item that have not been emitted yet. `all`: all of its annotations.
-    pub(super) fn annotations(&mut self, at: usize, all: &[Raw<'_>], to: &mut dyn Sink) {
+    pub(super) fn annotations(&mut self, at: usize, all: &[Raw<'_>], to: &mut dyn EventSink) {
         let said = self.items.0.get(at).map_or(0, |item| item.annotations);
         self.annotations_of(at, all.get(said..).unwrap_or_default().to_vec(), to);
     }
 
-    fn annotations_of(&mut self, at: usize, annotations: Vec<Raw<'_>>, to: &mut dyn Sink) {
+    fn annotations_of(&mut self, at: usize, annotations: Vec<Raw<'_>>, to: &mut dyn EventSink) {
         for annotation in annotations {
             self.annotate(at, annotation, to);
         }
     }
 
     /// Emits the part of an item's whole text that has not been emitted.
-    fn emit_missing(&mut self, at: usize, voice: TextKind, whole: &str, to: &mut dyn Sink) {
+    fn emit_missing(&mut self, at: usize, voice: TextKind, whole: &str, to: &mut dyn EventSink) {
         let seen = self.items.0.get_mut(at).map(|item| voice.channel(item).total).unwrap_or_default();
         self.emit_rest(at, voice, whole, seen, to);
     }
@@ -259,16 +260,21 @@ impl ResponsesDecoder {
         voice: TextKind,
         whole: &str,
         seen: EmittedText,
-        to: &mut dyn Sink,
+        to: &mut dyn EventSink,
     ) {
         if let Some(rest) = seen.rest(whole).filter(|rest| !rest.is_empty()) {
             to.count_rule(Rule::ItemLate);
-            self.emit_text(at, voice, Text::json(rest), Riders::default(), to);
+            self.emit_text(at, voice, Text::json(rest), FrameExtras::default(), to);
         }
     }
 
     /// Emits the part of a call's arguments or input that has not been emitted.
-    pub(super) fn emit_rest_of_arguments(&mut self, at: usize, whole: Option<Raw<'_>>, to: &mut dyn Sink) {
+    pub(super) fn emit_rest_of_arguments(
+        &mut self,
+        at: usize,
+        whole: Option<Raw<'_>>,
+        to: &mut dyn EventSink,
+    ) {
         let seen = self.items.0.get(at).map(|item| item.text.total).unwrap_or_default();
         let whole = whole.map(json_spelling).unwrap_or_default();
         if let Some(rest) = seen.rest(&whole).filter(|rest| !rest.is_empty()) {
@@ -304,23 +310,23 @@ fn of(body: &ItemBody<'_>, kind: &ItemKind) -> TerminalItem {
 }
 
 /// Returns the parts of reasoning text. vLLM 0.10.0 has the text in the item itself.
-fn reasoning_parts<'a>(body: &ItemBody<'a>) -> Vec<Part<'a>> {
+fn reasoning_parts<'a>(body: &ItemBody<'a>) -> Vec<ItemPart<'a>> {
     match body::parts(body.content) {
         none if none.is_empty() => body::parts(body.text),
         parts => parts,
     }
 }
 
-fn joined(parts: &[Part<'_>]) -> String {
+fn joined(parts: &[ItemPart<'_>]) -> String {
     parts.iter().filter(|part| !refuses(part)).filter_map(|part| part.text).map(json_spelling).collect()
 }
 
-fn refuses(part: &Part<'_>) -> bool {
+fn refuses(part: &ItemPart<'_>) -> bool {
     string(part.kind).as_deref() == Some("refusal")
 }
 
 /// Reads token counts under the names of either API: SGLang's objects use those of chat.
-fn usage(raw: Raw<'_>, to: &mut dyn Sink) -> Option<Usage> {
+fn usage(raw: Raw<'_>, to: &mut dyn EventSink) -> Option<Usage> {
     let body: UsageBody<'_> = read(raw.get()).ok()?;
     if body.is_wrong() {
         to.count_rule(Rule::Usage);

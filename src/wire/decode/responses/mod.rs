@@ -11,16 +11,16 @@ mod items;
 mod late;
 
 use super::members::{list, object, string, text};
-use super::{Decode, FrameText, ReadOptions, Sink, Unreadable, classify, seconds};
+use super::{BadField, Decode, EventSink, FrameText, ReadOptions, classify, seconds};
 use crate::json::{Raw, Text, compacted, integer, read};
 use crate::wire::event::{
-    Delta, Event, Head, ItemStage, Logprobs, Riders, TokenLogprob, ToolEntry, ToolKind,
+    Delta, Event, FrameExtras, Head, ItemStage, Logprobs, TokenLogprob, ToolEntry, ToolKind,
 };
 use crate::wire::fault::{Failure, Fault, is_error_object};
 use crate::wire::rule::Rule;
 use crate::wire::sse::Frame;
-use body::{Body, Calls, Context, EventBody, ItemBody, OldCall, Part};
-use items::{EmittedText, Item, ItemKind, Items, TextProgress};
+use body::{Body, CallItems, Context, EventBody, ItemBody, ItemPart, OldCall};
+use items::{AnswerItem, AnswerItems, EmittedText, ItemKind, TextProgress};
 
 /// Limit on the items of one answer. Models make a handful; the cost of telling items apart grows with their
 /// number.
@@ -31,7 +31,7 @@ pub(super) struct ResponsesDecoder {
     reading: ReadOptions,
     /// True once a head event has been emitted.
     has_head: bool,
-    items: Items,
+    items: AnswerItems,
     /// Index of the item that the latest text belongs to.
     current: Option<usize>,
     /// True if an item has ended too early.
@@ -73,7 +73,7 @@ impl TextKind {
         }
     }
 
-    fn channel(self, item: &mut Item) -> &mut TextProgress {
+    fn channel(self, item: &mut AnswerItem) -> &mut TextProgress {
         match self {
             Self::Content | Self::Reasoning => &mut item.text,
             Self::Refusal => &mut item.refusal,
@@ -92,7 +92,7 @@ impl TextKind {
 }
 
 /// Emits the engine's rate limits if they are an object; counts the event as dropped otherwise.
-fn limits(told: &EventBody<'_>, to: &mut dyn Sink) {
+fn limits(told: &EventBody<'_>, to: &mut dyn EventSink) {
     match told.limits.filter(|limits| limits.get().starts_with('{')) {
         Some(limits) => to.event(Event::Limits(limits)),
         None => to.count_rule(Rule::EventDropped),
@@ -100,7 +100,7 @@ fn limits(told: &EventBody<'_>, to: &mut dyn Sink) {
 }
 
 impl Decode for ResponsesDecoder {
-    fn frame(&mut self, frame: Frame<'_>, to: &mut dyn Sink) {
+    fn frame(&mut self, frame: Frame<'_>, to: &mut dyn EventSink) {
         let (name, whole) = (frame.name, frame.whole);
         let read = match classify(frame) {
             FrameText::Done => return to.event(Event::End),
@@ -124,7 +124,7 @@ impl ResponsesDecoder {
         Self {
             reading,
             has_head: false,
-            items: Items::default(),
+            items: AnswerItems::default(),
             current: None,
             cut: false,
             slots: 0,
@@ -132,8 +132,8 @@ impl ResponsesDecoder {
         }
     }
 
-    fn event(&mut self, data: &str, name: &[u8], to: &mut dyn Sink) -> Result<(), Unreadable> {
-        let told: EventBody<'_> = read(data).map_err(|_| Unreadable)?;
+    fn event(&mut self, data: &str, name: &[u8], to: &mut dyn EventSink) -> Result<(), BadField> {
+        let told: EventBody<'_> = read(data).map_err(|_| BadField)?;
         let name = string(told.kind).unwrap_or_else(|| String::from_utf8_lossy(name).into_owned());
         let Some(name) = name.strip_prefix("response.").filter(|name| *name != "error") else {
             if told.error.is_some() || name == "response.error" || is_error_object(told.object, told.kind) {
@@ -169,7 +169,7 @@ impl ResponsesDecoder {
     }
 
     /// Reads an event after the terminal one. Ends the answer if it is that of the rate limits, and ignores others.
-    fn last_limits(&mut self, data: &str, to: &mut dyn Sink) {
+    fn last_limits(&mut self, data: &str, to: &mut dyn EventSink) {
         let told: EventBody<'_> = read(data).unwrap_or_default();
         if string(told.kind).as_deref() != Some("response.rate_limits.updated") {
             return to.count_rule(Rule::AfterDone);
@@ -178,7 +178,7 @@ impl ResponsesDecoder {
         to.event(Event::End);
     }
 
-    fn fail(&mut self, data: &str, to: &mut dyn Sink) {
+    fn fail(&mut self, data: &str, to: &mut dyn EventSink) {
         to.count_rule(Rule::ErrorShape);
         let mut failure = Failure::of_event(data, true).unwrap_or_else(|| Fault::Internal.into());
         // Errors of this API have a code and no type.
@@ -194,7 +194,7 @@ impl ResponsesDecoder {
         to.event(Event::Fail(failure));
     }
 
-    fn head(&mut self, body: &Body<'_>, to: &mut dyn Sink) {
+    fn head(&mut self, body: &Body<'_>, to: &mut dyn EventSink) {
         self.has_head = true;
         to.event(Event::Head(Head {
             id: body.id.and_then(Text::of),
@@ -211,14 +211,14 @@ impl ResponsesDecoder {
         stem: &str,
         told: &EventBody<'_>,
         data: &str,
-        to: &mut dyn Sink,
-    ) -> Result<(), Unreadable> {
+        to: &mut dyn EventSink,
+    ) -> Result<(), BadField> {
         if stem == "tool_call" {
             return self.old_calls(told.delta, to);
         }
         let id = string(told.item_id);
         if let Some((stem, voice)) = TextKind::of(stem) {
-            let text = told.delta.and_then(Text::of).ok_or(Unreadable)?;
+            let text = told.delta.and_then(Text::of).ok_or(BadField)?;
             if text.is_empty() {
                 return Ok(());
             }
@@ -246,8 +246,8 @@ impl ResponsesDecoder {
         stem: &str,
         told: &EventBody<'_>,
         data: &str,
-        to: &mut dyn Sink,
-    ) -> Result<(), Unreadable> {
+        to: &mut dyn EventSink,
+    ) -> Result<(), BadField> {
         let id = string(told.item_id);
         if stem == "output_item" {
             return self.item_done(told.item, to);
@@ -264,7 +264,7 @@ impl ResponsesDecoder {
             self.emit_rest_of_arguments(at, told.arguments, to);
             return Ok(());
         }
-        let part: Part<'_> = object(told.part);
+        let part: ItemPart<'_> = object(told.part);
         let voice = match (stem, string(part.kind).as_deref()) {
             ("reasoning_part", _) | ("content_part", Some("reasoning_text")) => TextKind::Reasoning,
             ("reasoning_summary_part", _) => TextKind::Summary,
@@ -305,8 +305,8 @@ impl ResponsesDecoder {
         stem: Option<&'static str>,
         id: Option<&str>,
         whole: Option<Raw<'_>>,
-        to: &mut dyn Sink,
-    ) -> Result<(), Unreadable> {
+        to: &mut dyn EventSink,
+    ) -> Result<(), BadField> {
         let Some(at) = self.item_of_whole_text(&voice.kind(), id, text(whole).and(whole))? else {
             return Ok(());
         };
@@ -322,7 +322,7 @@ impl ResponsesDecoder {
         Ok(())
     }
 
-    fn annotation(&mut self, told: &EventBody<'_>, to: &mut dyn Sink) {
+    fn annotation(&mut self, told: &EventBody<'_>, to: &mut dyn EventSink) {
         let at = self.items.open(&ItemKind::Message, string(told.item_id).as_deref());
         if let Some((at, annotation)) = at.zip(told.annotation) {
             self.annotate(at, annotation, to);
@@ -331,8 +331,8 @@ impl ResponsesDecoder {
 
     /// Reads calls in the older form of the API, each complete. Ignores calls that are already known. Fails if
     /// there are too many items.
-    fn old_calls(&mut self, delta: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<(), Unreadable> {
-        let calls: Calls<'_> = object(delta);
+    fn old_calls(&mut self, delta: Option<Raw<'_>>, to: &mut dyn EventSink) -> Result<(), BadField> {
+        let calls: CallItems<'_> = object(delta);
         for call in list::<OldCall<'_>>(calls.content) {
             let id = string(call.id);
             let known = self.items.call(None, id.as_deref()).is_some();
@@ -353,7 +353,7 @@ impl ResponsesDecoder {
         Ok(())
     }
 
-    fn context(&mut self, context: &Context<'_>, to: &mut dyn Sink) {
+    fn context(&mut self, context: &Context<'_>, to: &mut dyn EventSink) {
         let last = self.items.0.iter().rposition(|item| item.kind == ItemKind::Reasoning && item.emitted);
         if let Some((at, sealed)) = last.zip(text(context.encrypted)) {
             self.seal(at, sealed, to);
@@ -361,7 +361,7 @@ impl ResponsesDecoder {
     }
 
     /// Emits an event of a foreign item; counts it as dropped if no such item is open.
-    fn foreign(&mut self, name: &str, told: &EventBody<'_>, data: &str, to: &mut dyn Sink) {
+    fn foreign(&mut self, name: &str, told: &EventBody<'_>, data: &str, to: &mut dyn EventSink) {
         let family = name.split('.').next().unwrap_or_default();
         let at = self.items.foreign(family, string(told.item_id).as_deref());
         let Some(item) = at.and_then(|at| self.items.0.get(at)) else {
@@ -374,7 +374,7 @@ impl ResponsesDecoder {
 
     // === items ===
 
-    fn item_added(&mut self, raw: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<(), Unreadable> {
+    fn item_added(&mut self, raw: Option<Raw<'_>>, to: &mut dyn EventSink) -> Result<(), BadField> {
         let body: ItemBody<'_> = object(raw);
         let Some((kind, raw)) = ItemKind::of(&body).zip(raw) else { return Ok(()) };
         let (id, call_id) = (string(body.id.or(body.item_id)), string(body.call_id));
@@ -389,7 +389,7 @@ impl ResponsesDecoder {
         Ok(())
     }
 
-    fn item_done(&mut self, raw: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<(), Unreadable> {
+    fn item_done(&mut self, raw: Option<Raw<'_>>, to: &mut dyn EventSink) -> Result<(), BadField> {
         let body: ItemBody<'_> = object(raw);
         let Some((kind, raw)) = ItemKind::of(&body).zip(raw) else { return Ok(()) };
         let (id, call_id) = (string(body.id.or(body.item_id)), string(body.call_id));
@@ -411,7 +411,7 @@ impl ResponsesDecoder {
     }
 
     /// Returns the open item of a kind, or creates one. Fails if there are too many items.
-    fn open(&mut self, kind: &ItemKind, id: Option<&str>) -> Result<usize, Unreadable> {
+    fn open(&mut self, kind: &ItemKind, id: Option<&str>) -> Result<usize, BadField> {
         match self.items.open(kind, id) {
             Some(at) => Ok(at),
             None => self.begin(kind.clone(), id),
@@ -425,12 +425,12 @@ impl ResponsesDecoder {
         kind: &ItemKind,
         id: Option<&str>,
         whole: Option<Raw<'_>>,
-    ) -> Result<Option<usize>, Unreadable> {
+    ) -> Result<Option<usize>, BadField> {
         if let Some(at) = self.items.open(kind, id) {
             return Ok(Some(at));
         }
         let Some(whole) = whole.map(json_spelling) else { return Ok(None) };
-        let has = |item: &Item| {
+        let has = |item: &AnswerItem| {
             item.kind == *kind
                 && [&item.text, &item.refusal, &item.summary]
                     .iter()
@@ -442,19 +442,19 @@ impl ResponsesDecoder {
         self.begin(kind.clone(), id).map(Some)
     }
 
-    fn begin(&mut self, kind: ItemKind, id: Option<&str>) -> Result<usize, Unreadable> {
+    fn begin(&mut self, kind: ItemKind, id: Option<&str>) -> Result<usize, BadField> {
         if self.items.0.len() >= MAX_ITEMS {
-            return Err(Unreadable);
+            return Err(BadField);
         }
         let slot = self.slots;
         if !matches!(kind, ItemKind::Message | ItemKind::Reasoning) {
             self.slots += 1;
         }
-        self.items.0.push(Item::new(kind, id, slot));
+        self.items.0.push(AnswerItem::new(kind, id, slot));
         Ok(self.items.0.len() - 1)
     }
 
-    fn close(&mut self, at: usize, cut: bool, to: &mut dyn Sink) {
+    fn close(&mut self, at: usize, cut: bool, to: &mut dyn EventSink) {
         let Some(item) = self.items.0.get_mut(at) else { return };
         if !std::mem::replace(&mut item.open, false) {
             return;
@@ -462,7 +462,7 @@ impl ResponsesDecoder {
         self.cut |= cut;
         let slot = item.kind.is_call().then_some(item.slot);
         if slot.is_some() || self.current.take_if(|current| *current == at).is_some() {
-            to.delta(0, Delta::Done { slot, cut }, Riders::default());
+            to.delta(0, Delta::Done { slot, cut }, FrameExtras::default());
         }
     }
 
@@ -477,12 +477,12 @@ impl ResponsesDecoder {
 
     /// Makes the item the current one. Emits a break if the previous one is of the same kind, so that their texts
     /// are not joined.
-    fn make_current(&mut self, at: usize, to: &mut dyn Sink) {
+    fn make_current(&mut self, at: usize, to: &mut dyn EventSink) {
         let kind = |at: usize| self.items.0.get(at).map(|item| &item.kind);
         if let Some(before) = self.current.filter(|before| *before != at)
             && kind(before) == kind(at)
         {
-            to.delta(0, Delta::Break, Riders::default());
+            to.delta(0, Delta::Break, FrameExtras::default());
         }
         self.current = Some(at);
     }
@@ -492,8 +492,8 @@ impl ResponsesDecoder {
         at: usize,
         voice: TextKind,
         text: Text<'_>,
-        riders: Riders<'_>,
-        to: &mut dyn Sink,
+        extras: FrameExtras<'_>,
+        to: &mut dyn EventSink,
     ) {
         if text.is_empty() {
             return;
@@ -507,29 +507,29 @@ impl ResponsesDecoder {
             channel.total.add(&spelled);
             channel.part.add(&spelled);
         }
-        to.delta(0, voice.delta(text), riders);
+        to.delta(0, voice.delta(text), extras);
     }
 
-    fn annotate(&mut self, at: usize, annotation: Raw<'_>, to: &mut dyn Sink) {
+    fn annotate(&mut self, at: usize, annotation: Raw<'_>, to: &mut dyn EventSink) {
         let Some(item) = self.items.0.get_mut(at).filter(|item| item.emitted) else { return };
         if self.current == Some(at) {
             item.annotations += 1;
-            to.delta(0, Delta::Annotation(annotation), Riders::default());
+            to.delta(0, Delta::Annotation(annotation), FrameExtras::default());
         }
     }
 
     /// Emits all tokens of an item's text, if `parts` have their bytes and the client asked for logprobs.
-    fn emit_tokens(&self, at: usize, parts: &[Part<'_>], to: &mut dyn Sink) {
+    fn emit_tokens(&self, at: usize, parts: &[ItemPart<'_>], to: &mut dyn EventSink) {
         if !self.reading.logprobs || self.current != Some(at) {
             return;
         }
         let entries: Vec<TokenLogprob<'_>> = parts.iter().flat_map(|part| list(part.logprobs)).collect();
         if entries.iter().any(|entry| entry.bytes.is_some()) {
-            to.delta(0, Delta::Tokens(entries), Riders::default());
+            to.delta(0, Delta::Tokens(entries), FrameExtras::default());
         }
     }
 
-    fn seal(&mut self, at: usize, sealed: Text<'_>, to: &mut dyn Sink) {
+    fn seal(&mut self, at: usize, sealed: Text<'_>, to: &mut dyn EventSink) {
         let Some(item) = self.items.0.get_mut(at) else { return };
         if std::mem::replace(&mut item.sealed, true) {
             return;
@@ -539,18 +539,18 @@ impl ResponsesDecoder {
             item.emitted = true;
             self.make_current(at, to);
         }
-        to.delta(0, Delta::Sealed { text: sealed, late }, Riders::default());
+        to.delta(0, Delta::Sealed { text: sealed, late }, FrameExtras::default());
     }
 
-    fn emit_arguments(&mut self, at: usize, piece: &str, to: &mut dyn Sink) {
+    fn emit_arguments(&mut self, at: usize, piece: &str, to: &mut dyn EventSink) {
         let Some(item) = self.items.0.get_mut(at).filter(|_| !piece.is_empty()) else { return };
         item.text.total.add(piece.as_bytes());
         self.current = None;
-        to.tool(0, entry(item, Some(Text::json(piece))), Riders::default());
+        to.tool(0, entry(item, Some(Text::json(piece))), FrameExtras::default());
     }
 
     /// Emits a call's name and id, unless they have been emitted.
-    fn emit_name(&mut self, at: usize, body: &ItemBody<'_>, to: &mut dyn Sink) {
+    fn emit_name(&mut self, at: usize, body: &ItemBody<'_>, to: &mut dyn EventSink) {
         let Some(item) = self.items.0.get_mut(at).filter(|item| item.kind.is_call() && !item.emitted) else {
             return;
         };
@@ -562,10 +562,10 @@ impl ResponsesDecoder {
         self.current = None;
         let id = item.call_id.as_deref().map(Text::plain);
         let news = ToolEntry { id, name: Some(name), namespace: text(body.namespace), ..entry(item, None) };
-        to.tool(0, news, Riders::default());
+        to.tool(0, news, FrameExtras::default());
     }
 
-    fn emit_foreign(&mut self, at: usize, stage: ItemStage, data: Raw<'_>, to: &mut dyn Sink) {
+    fn emit_foreign(&mut self, at: usize, stage: ItemStage, data: Raw<'_>, to: &mut dyn EventSink) {
         let Some(item) = self.items.0.get_mut(at) else { return };
         let ItemKind::Foreign(name) = &item.kind else { return };
         item.emitted = true;
@@ -576,25 +576,25 @@ impl ResponsesDecoder {
     }
 
     /// Emits a foreign item as complete.
-    fn end_foreign(&mut self, at: usize, data: Raw<'_>, to: &mut dyn Sink) {
+    fn end_foreign(&mut self, at: usize, data: Raw<'_>, to: &mut dyn EventSink) {
         let Some(item) = self.items.0.get_mut(at).filter(|item| item.open) else { return };
         item.open = false;
         let stage = if item.emitted { ItemStage::Done } else { ItemStage::Whole };
         self.emit_foreign(at, stage, data, to);
     }
 
-    /// Reads log probabilities; empty riders if the client has not asked for them.
-    fn logprobs<'a>(&self, raw: Option<Raw<'a>>, to: &mut dyn Sink) -> Riders<'a> {
+    /// Reads log probabilities; empty extras if the client has not asked for them.
+    fn logprobs<'a>(&self, raw: Option<Raw<'a>>, to: &mut dyn EventSink) -> FrameExtras<'a> {
         let entries: Vec<TokenLogprob<'a>> = list(raw);
         if entries.is_empty() {
-            return Riders::default();
+            return FrameExtras::default();
         }
         if !self.reading.logprobs {
             to.count_rule(Rule::LogprobsUnasked);
-            return Riders::default();
+            return FrameExtras::default();
         }
         let logprobs = Logprobs::Tokens { content: Some(entries), refusal: None };
-        Riders { logprobs: Some(logprobs), ..Riders::default() }
+        FrameExtras { logprobs: Some(logprobs), ..FrameExtras::default() }
     }
 }
 
@@ -608,7 +608,7 @@ fn call_kind(stem: &str) -> Option<ItemKind> {
 }
 
 /// Builds an entry for the call, with only the fields that every piece of it has.
-fn entry<'a>(item: &Item, args: Option<Text<'a>>) -> ToolEntry<'a> {
+fn entry<'a>(item: &AnswerItem, args: Option<Text<'a>>) -> ToolEntry<'a> {
     let kind = if item.kind == ItemKind::Custom { ToolKind::Custom } else { ToolKind::Function };
     ToolEntry {
         index: Some(u64::from(item.slot)),
@@ -894,7 +894,7 @@ mod tests {
 
     #[test]
     fn logprobs_are_those_of_the_text_if_they_were_asked_for() {
-        let asked = ReadOptions { logprobs: true, ..ReadOptions::default() };
+        let with_logprobs = ReadOptions { logprobs: true, ..ReadOptions::default() };
         let list = r#""logprobs":[{"token":"a","logprob":-1,"bytes":[97]}]"#;
         let text = format!(r#"{{"type":"response.output_text.delta","item_id":"m","delta":"a",{list}}}"#);
         let refusal = format!(r#"{{"type":"response.refusal.delta","item_id":"m","delta":"n",{list}}}"#);
@@ -903,12 +903,16 @@ mod tests {
         );
         let reasoning = r#"{"type":"response.reasoning_text.delta","item_id":"r","delta":"t"}"#;
         check(
-            asked,
+            with_logprobs,
             &[&text, &refusal, &part],
             &["0 content \"a\" logprob(\"a\")", "0 refusal \"n\"", "0 tokens 1"],
         );
         check(ReadOptions::default(), &[&text, &part], &["rule LogprobsUnasked", "0 content \"a\""]);
-        check(asked, &[&text, reasoning, &part], &["0 content \"a\" logprob(\"a\")", "0 reasoning \"t\""]);
+        check(
+            with_logprobs,
+            &[&text, reasoning, &part],
+            &["0 content \"a\" logprob(\"a\")", "0 reasoning \"t\""],
+        );
     }
 
     #[test]

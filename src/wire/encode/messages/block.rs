@@ -16,7 +16,7 @@ const DELTA: &[u8] = b"event: content_block_delta\ndata: {\"type\":\"content_blo
 const DELTA_END: &[u8] = b"\"}}\n\n";
 
 /// Form in which blocks are written.
-pub(super) enum Form {
+pub(super) enum BlockForm {
     /// Server-sent events.
     Stream(Thinking),
     /// Elements of the list `content` of one object, collected until the message ends.
@@ -29,7 +29,7 @@ pub(super) struct Thinking {
     pub(super) sign: Option<SignThinking>,
 }
 
-impl Form {
+impl BlockForm {
     pub(super) fn is_stream(&self) -> bool {
         matches!(self, Self::Stream(_))
     }
@@ -72,32 +72,32 @@ impl BlockKind {
         matches!((self, other), (Self::Thinking, Self::Thinking) | (Self::Text, Self::Text))
     }
 
-    pub(super) fn is_foreign(&self, wanted: Option<u32>) -> bool {
-        matches!(self, Self::Foreign { slot, .. } if *slot == wanted)
+    pub(super) fn is_foreign(&self, expected: Option<u32>) -> bool {
+        matches!(self, Self::Foreign { slot, .. } if *slot == expected)
     }
 
     pub(super) fn is_text(&self) -> bool {
         matches!(self, Self::Thinking | Self::Text)
     }
 
-    pub(super) fn is_call(&self, wanted: u32) -> bool {
-        matches!(self, Self::Call { slot, .. } if *slot == wanted)
+    pub(super) fn is_call(&self, expected: u32) -> bool {
+        matches!(self, Self::Call { slot, .. } if *slot == expected)
     }
 }
 
 /// Block that is being written.
-pub(super) struct Block {
+pub(super) struct OpenBlock {
     pub(super) kind: BlockKind,
     index: u32,
     /// Bytes of a delta's frame before its text; empty in a whole message.
     prefix: BytesMut,
-    content: Content,
+    content: OpenContent,
     /// Engine's own signature of thinking, which takes the place of samewire's.
     signature: String,
 }
 
 /// Content of the open block, as far as its end depends on it.
-enum Content {
+enum OpenContent {
     Text,
     /// Unknown block, to which a whole message adds its deltas.
     Foreign(ForeignBlock),
@@ -122,32 +122,32 @@ enum CallArguments {
     Kept(BytesMut),
 }
 
-impl Block {
+impl OpenBlock {
     /// Begins a block: writes its start.
-    pub(super) fn begin(kind: BlockKind, index: u32, form: &mut Form, out: &mut BytesMut) -> Self {
+    pub(super) fn begin(kind: BlockKind, index: u32, form: &mut BlockForm, out: &mut BytesMut) -> Self {
         let content = match &kind {
-            BlockKind::Text => Content::Text,
-            BlockKind::Foreign { json, .. } => Content::Foreign(ForeignBlock::of(json)),
+            BlockKind::Text => OpenContent::Text,
+            BlockKind::Foreign { json, .. } => OpenContent::Foreign(ForeignBlock::of(json)),
             BlockKind::Thinking if form.thinking().display == ThinkingDisplay::Omitted => {
-                Content::Omitted(String::new())
+                OpenContent::Omitted(String::new())
             }
-            BlockKind::Thinking => Content::Shown(Sha256::new()),
-            BlockKind::Call { .. } => Content::Call {
+            BlockKind::Thinking => OpenContent::Shown(Sha256::new()),
+            BlockKind::Call { .. } => OpenContent::Call {
                 progress: Arguments::default(),
                 arguments: CallArguments::Blank(BytesMut::new()),
             },
         };
         let mut block = Self { kind, index, prefix: BytesMut::new(), content, signature: String::new() };
         match form {
-            Form::Stream(_) => block.write_start(out),
-            Form::Whole(_, collected) => block.open_object(collected),
+            BlockForm::Stream(_) => block.write_start(out),
+            BlockForm::Whole(_, collected) => block.open_object(collected),
         }
         block
     }
 
     /// Returns true if a delta is written from its text alone, apart from the hash of thinking.
     pub(super) fn is_plain(&self) -> bool {
-        matches!(self.content, Content::Text | Content::Shown(_))
+        matches!(self.content, OpenContent::Text | OpenContent::Shown(_))
     }
 
     pub(super) fn is_text(&self) -> bool {
@@ -161,12 +161,12 @@ impl Block {
 
     /// Returns true for a call whose arguments are no complete JSON object or list yet.
     pub(super) fn is_incomplete_call(&self) -> bool {
-        matches!(&self.content, Content::Call { progress, .. } if !progress.is_closed())
+        matches!(&self.content, OpenContent::Call { progress, .. } if !progress.is_closed())
     }
 
     /// Adds a text in canonical spelling to the hash of the thinking, if the block has one.
     pub(super) fn hash(&mut self, spelled: &[u8]) {
-        if let Content::Shown(hash) = &mut self.content {
+        if let OpenContent::Shown(hash) = &mut self.content {
             hash.update(spelled);
         }
     }
@@ -181,8 +181,8 @@ impl Block {
     }
 
     /// Adds a delta that samewire does not model: writes its frame, or keeps it for the end.
-    pub(super) fn add_foreign_delta(&mut self, delta: Raw<'_>, form: &Form, out: &mut BytesMut) {
-        if let (Content::Foreign(block), false) = (&mut self.content, form.is_stream()) {
+    pub(super) fn add_foreign_delta(&mut self, delta: Raw<'_>, form: &BlockForm, out: &mut BytesMut) {
+        if let (OpenContent::Foreign(block), false) = (&mut self.content, form.is_stream()) {
             return block.add(delta);
         }
         out.extend_from_slice(DELTA);
@@ -193,11 +193,11 @@ impl Block {
     }
 
     /// Adds a piece: writes its delta, or keeps it for the end.
-    pub(super) fn piece(&mut self, text: &Text<'_>, form: &mut Form, out: &mut BytesMut) {
+    pub(super) fn piece(&mut self, text: &Text<'_>, form: &mut BlockForm, out: &mut BytesMut) {
         let is_whole = !form.is_stream();
         match &mut self.content {
-            Content::Omitted(kept) => return kept.push_str(&text.decoded()),
-            Content::Call { progress, arguments } => {
+            OpenContent::Omitted(kept) => return kept.push_str(&text.decoded()),
+            OpenContent::Call { progress, arguments } => {
                 progress.read(text);
                 match arguments.take(text, is_whole) {
                     Taken::Kept => return,
@@ -208,14 +208,14 @@ impl Block {
                     }
                 }
             }
-            Content::Text | Content::Foreign(_) | Content::Shown(_) => {}
+            OpenContent::Text | OpenContent::Foreign(_) | OpenContent::Shown(_) => {}
         }
         let (out, written) = match form {
-            Form::Stream(_) => {
+            BlockForm::Stream(_) => {
                 let written = self.write_delta(text, out);
                 (out, written)
             }
-            Form::Whole(_, collected) => {
+            BlockForm::Whole(_, collected) => {
                 let written = write_text(text, collected);
                 (collected, written)
             }
@@ -224,24 +224,24 @@ impl Block {
     }
 
     /// Ends the block: writes what was kept, the signature, and the stop.
-    pub(super) fn end(self, form: &mut Form, out: &mut BytesMut) {
+    pub(super) fn end(self, form: &mut BlockForm, out: &mut BytesMut) {
         let signature = self.signature(form.thinking());
         match form {
-            Form::Stream(_) => self.write_stop(signature.as_deref(), out),
-            Form::Whole(_, collected) => self.close_object(signature.as_deref(), collected),
+            BlockForm::Stream(_) => self.write_stop(signature.as_deref(), out),
+            BlockForm::Whole(_, collected) => self.close_object(signature.as_deref(), collected),
         }
     }
 
     fn signature(&self, thinking: &Thinking) -> Option<String> {
-        let hides_text = matches!(&self.content, Content::Omitted(text) if !text.is_empty());
+        let hides_text = matches!(&self.content, OpenContent::Omitted(text) if !text.is_empty());
         if !self.signature.is_empty() && !hides_text {
             return Some(self.signature.clone());
         }
         let sign = thinking.sign.as_ref()?;
         match &self.content {
-            Content::Shown(hash) => sign(ThinkingProof::Hash(&HEXLOWER.encode(&hash.clone().finalize()))),
-            Content::Omitted(text) => sign(ThinkingProof::Text(text)),
-            Content::Text | Content::Foreign(_) | Content::Call { .. } => None,
+            OpenContent::Shown(hash) => sign(ThinkingProof::Hash(&HEXLOWER.encode(&hash.clone().finalize()))),
+            OpenContent::Omitted(text) => sign(ThinkingProof::Text(text)),
+            OpenContent::Text | OpenContent::Foreign(_) | OpenContent::Call { .. } => None,
         }
     }
 
@@ -283,7 +283,7 @@ impl Block {
             Text::plain(signature).write(out);
             out.extend_from_slice(DELTA_END);
         }
-        if let Content::Call { arguments: CallArguments::Kept(kept), .. } = &self.content {
+        if let OpenContent::Call { arguments: CallArguments::Kept(kept), .. } = &self.content {
             let text = raw_arguments(&Text::json(&String::from_utf8_lossy(kept)).decoded());
             self.write_delta(&Text::plain(&text), out);
         }
@@ -308,18 +308,18 @@ impl Block {
 
     fn close_object(self, signature: Option<&str>, collected: &mut BytesMut) {
         match self.content {
-            Content::Foreign(block) => block.write(collected),
-            Content::Text => collected.extend_from_slice(b"\"}"),
-            Content::Shown(_) | Content::Omitted(_) => {
+            OpenContent::Foreign(block) => block.write(collected),
+            OpenContent::Text => collected.extend_from_slice(b"\"}"),
+            OpenContent::Shown(_) | OpenContent::Omitted(_) => {
                 collected.extend_from_slice(b"\",\"signature\":\"");
                 Text::plain(signature.unwrap_or("")).write(collected);
                 collected.extend_from_slice(b"\"}");
             }
-            Content::Call { arguments: CallArguments::Kept(kept), .. } => {
+            OpenContent::Call { arguments: CallArguments::Kept(kept), .. } => {
                 write_input(&Text::json(&String::from_utf8_lossy(&kept)).decoded(), collected);
                 collected.put_u8(b'}');
             }
-            Content::Call { .. } => collected.extend_from_slice(b"{}}"),
+            OpenContent::Call { .. } => collected.extend_from_slice(b"{}}"),
         }
     }
 }
@@ -330,7 +330,7 @@ enum Taken {
     Kept,
     /// The piece is sent at once.
     Sent,
-    /// The piece is sent at once, behind the white space that waited for it.
+    /// The piece is sent at once, after the white space that waited for it.
     SentAs(BytesMut),
 }
 

@@ -1,18 +1,18 @@
 //! Content blocks of a message: one is open at a time, and their indices rise (messages 4.2, 4.4).
 //!
 //! Takes: pieces of thinking, text and calls in any order. Gives: blocks, each complete before the next begins.
-//! Remembers: the open block, and those that wait behind it. Never: reorders the pieces of a block.
+//! Remembers: the open block, and those that wait after it. Never: reorders the pieces of a block.
 
-use super::block::{Block, BlockKind, Form};
+use super::block::{BlockForm, BlockKind, OpenBlock};
 use super::held::HeldBlocks;
 use crate::json::{Raw, Text};
 use crate::wire::event::ItemStage;
 use bytes::BytesMut;
 
-/// Blocks of one answer: the open one, and those that wait behind it.
+/// Blocks of one answer: the open one, and those that wait after it.
 pub(super) struct Blocks {
-    form: Form,
-    open: Option<Block>,
+    form: BlockForm,
+    open: Option<OpenBlock>,
     held: HeldBlocks,
     /// Index of the next block.
     next: u32,
@@ -28,22 +28,22 @@ pub(super) enum Arrival {
 }
 
 impl Blocks {
-    pub(super) fn new(form: Form) -> Self {
+    pub(super) fn new(form: BlockForm) -> Self {
         Self { form, open: None, held: HeldBlocks::default(), next: 0 }
     }
 
     /// Returns true if a delta of the open block is written from that delta alone.
     pub(super) fn is_plain(&self) -> bool {
-        self.form.is_stream() && self.held.is_empty() && self.open.as_ref().is_some_and(Block::is_plain)
+        self.form.is_stream() && self.held.is_empty() && self.open.as_ref().is_some_and(OpenBlock::is_plain)
     }
 
-    /// Returns true if more waits behind an incomplete call than may.
+    /// Returns true if more waits after an incomplete call than may.
     pub(super) fn holds_too_much(&self) -> bool {
         self.held.is_over_limit()
     }
 
     /// Returns the open block if it is of this kind.
-    pub(super) fn open_as(&mut self, kind: &BlockKind) -> Option<&mut Block> {
+    pub(super) fn open_as(&mut self, kind: &BlockKind) -> Option<&mut OpenBlock> {
         self.open.as_mut().filter(|block| block.kind.continues_with(kind))
     }
 
@@ -96,7 +96,7 @@ impl Blocks {
         }
     }
 
-    /// Begins the block of a call, at once or behind the calls that are incomplete.
+    /// Begins the block of a call, at once or after the calls that are incomplete.
     pub(super) fn call(&mut self, kind: BlockKind, out: &mut BytesMut) {
         match self.is_blocked() {
             true => self.held.push(kind),
@@ -104,7 +104,7 @@ impl Blocks {
         }
     }
 
-    /// Adds a piece of a call's arguments, and opens the blocks behind it once they are complete.
+    /// Adds a piece of a call's arguments, and opens the blocks after it once they are complete.
     pub(super) fn arguments(&mut self, slot: u32, args: &Text<'_>, out: &mut BytesMut) -> Arrival {
         if let Some(block) = self.open.as_mut().filter(|block| block.kind.is_call(slot)) {
             block.piece(args, &mut self.form, out);
@@ -117,7 +117,7 @@ impl Blocks {
         }
     }
 
-    /// Ends the block of a call whose arguments are all there, and opens the blocks behind it.
+    /// Ends the block of a call whose arguments are all there, and opens the blocks after it.
     pub(super) fn end_call(&mut self, slot: u32, out: &mut BytesMut) {
         if self.open.as_ref().is_some_and(|block| block.kind.is_call(slot)) {
             self.close(out);
@@ -129,7 +129,7 @@ impl Blocks {
 
     /// Ends the last block, unless it is a call whose arguments may go on.
     pub(super) fn break_text(&mut self, out: &mut BytesMut) {
-        if !self.held.end_text() && self.open.as_ref().is_some_and(Block::is_text) {
+        if !self.held.end_text() && self.open.as_ref().is_some_and(OpenBlock::is_text) {
             self.close(out);
         }
     }
@@ -148,7 +148,7 @@ impl Blocks {
     }
 
     fn is_blocked(&self) -> bool {
-        self.open.as_ref().is_some_and(Block::is_incomplete_call)
+        self.open.as_ref().is_some_and(OpenBlock::is_incomplete_call)
     }
 
     /// Opens held blocks in order, up to a call that is incomplete.
@@ -180,7 +180,7 @@ impl Blocks {
 
     fn begin(&mut self, kind: BlockKind, out: &mut BytesMut) {
         self.close(out);
-        self.open = Some(Block::begin(kind, self.next, &mut self.form, out));
+        self.open = Some(OpenBlock::begin(kind, self.next, &mut self.form, out));
         self.next += 1;
     }
 

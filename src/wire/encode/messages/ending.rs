@@ -18,7 +18,7 @@ pub struct StopRules {
 
 /// Finish of an answer, kept until its usage is known.
 #[derive(Clone, Debug)]
-pub(super) struct Ending {
+pub(super) struct MessageEnding {
     reason: Reason,
     /// Text at which the engine stopped, if it says so.
     stop: Option<String>,
@@ -26,7 +26,7 @@ pub(super) struct Ending {
     pub(super) is_refusal: bool,
 }
 
-impl Ending {
+impl MessageEnding {
     /// `has_call`: the message has a call, without which no reason says that there is one.
     pub(super) fn of(finish: &Finish<'_>, is_refusal: bool, has_call: bool) -> Self {
         let reason = match finish.reason {
@@ -65,7 +65,7 @@ impl Ending {
 
 /// Appends `"stop_reason":…,"stop_sequence":…,"stop_details":…`; null before the end.
 pub(super) fn write_stop(
-    ending: Option<&Ending>,
+    ending: Option<&MessageEnding>,
     rules: &StopRules,
     usage: Option<&Usage>,
     out: &mut BytesMut,

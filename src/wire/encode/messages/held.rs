@@ -1,4 +1,4 @@
-//! Blocks that wait behind a call whose arguments are incomplete (messages 4.4).
+//! Blocks that wait after a call whose arguments are incomplete (messages 4.4).
 //!
 //! Takes: pieces of later blocks. Gives: the blocks in the order in which they began. Remembers: each piece, and how
 //! many bytes all of them take. Never: joins pieces.
@@ -17,7 +17,7 @@ const PIECE: usize = 128;
 /// Block that waits.
 pub(super) struct HeldBlock {
     pub(super) kind: BlockKind,
-    /// Pieces as they came, one behind the other, in JSON spelling. Those of a foreign block are whole deltas.
+    /// Pieces as they came, one after the other, in JSON spelling. Those of a foreign block are whole deltas.
     text: BytesMut,
     /// Ends of the pieces in `text`.
     ends: Vec<usize>,

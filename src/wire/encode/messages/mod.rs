@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Takes: the events of one choice. Gives: named events, or the message; both from the same blocks. Remembers: the
-//! open block, and what waits behind a call that is incomplete. Never: `message_stop` behind a failure.
+//! open block, and what waits after a call that is incomplete. Never: `message_stop` after a failure.
 
 mod block;
 mod blocks;
@@ -19,14 +19,14 @@ pub use error::{THREAD_UNSUPPORTED, messages_status, write_messages_error};
 
 use super::Encode;
 use crate::json::{Text, write_string};
-use crate::wire::event::{Delta, Event, Head, Riders, Usage};
+use crate::wire::event::{Delta, Event, FrameExtras, Head, Usage};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{ContinuousUsage, Options};
 use crate::wire::{OutputBuffer, Shape, Stamp, ident};
-use block::{BlockKind, Form, Thinking};
+use block::{BlockForm, BlockKind, Thinking};
 use blocks::{Arrival, Blocks};
 use bytes::BytesMut;
-use ending::{Ending, write_stop, write_usage};
+use ending::{MessageEnding, write_stop, write_usage};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ pub struct MessageReply {
 }
 
 /// Encoder state of one message. Only the first choice counts, since the API has one.
-pub struct Message {
+pub struct MessageEncoder {
     model: String,
     stream: bool,
     display: ThinkingDisplay,
@@ -83,7 +83,7 @@ pub struct Message {
     id: String,
     blocks: Blocks,
     usage: Option<Usage>,
-    ending: Option<Ending>,
+    ending: Option<MessageEnding>,
     has_refusal: bool,
     has_call: bool,
     /// Failure that the encoder has found, until it is taken.
@@ -94,12 +94,13 @@ pub struct Message {
     over: bool,
 }
 
-impl Message {
+impl MessageEncoder {
     /// Returns the encoder for one message, in its initial state. `stamp`: an id for answers that have none.
     pub fn new(reply: MessageReply, stamp: &Stamp) -> Self {
         let MessageReply { model, stream, display, sign, stop, used_ids } = reply;
         let thinking = Thinking { display, sign };
-        let form = if stream { Form::Stream(thinking) } else { Form::Whole(thinking, BytesMut::new()) };
+        let form =
+            if stream { BlockForm::Stream(thinking) } else { BlockForm::Whole(thinking, BytesMut::new()) };
         Self {
             model,
             stream,
@@ -145,8 +146,8 @@ impl Message {
         }
     }
 
-    fn delta(&mut self, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) {
-        if let Some(counted) = riders.usage.as_ref().filter(|_| !self.begun) {
+    fn delta(&mut self, delta: &Delta<'_>, extras: &FrameExtras<'_>, out: &mut BytesMut) {
+        if let Some(counted) = extras.usage.as_ref().filter(|_| !self.begun) {
             self.usage = Some(counted.usage);
         }
         match delta {
@@ -179,10 +180,10 @@ impl Message {
             Delta::Break | Delta::Done { slot: None, .. } => self.blocks.break_text(out),
             Delta::Done { slot: Some(slot), .. } => self.blocks.end_call(*slot, out),
             Delta::Finish(finish) => {
-                self.ending = Some(Ending::of(finish, self.has_refusal, self.has_call));
+                self.ending = Some(MessageEnding::of(finish, self.has_refusal, self.has_call));
                 self.blocks.finish(out);
             }
-            // The other deltas exist only for other APIs, or carry riders that a message has no place for.
+            // The other deltas exist only for other APIs, or carry extras that a message has no place for.
             _ => {}
         }
     }
@@ -273,7 +274,7 @@ impl Message {
     }
 }
 
-impl Encode for Message {
+impl Encode for MessageEncoder {
     fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         if self.over {
             return;
@@ -281,8 +282,8 @@ impl Encode for Message {
         let out = out.open();
         match event {
             Event::Head(head) => self.head(&head),
-            Event::Delta { choice: 0, delta, riders } => {
-                self.delta(&delta, &riders, out);
+            Event::Delta { choice: 0, delta, extras } => {
+                self.delta(&delta, &extras, out);
                 if self.blocks.holds_too_much() {
                     self.reject("The upstream engine left a tool call incomplete, and too much followed.");
                 }
@@ -301,10 +302,6 @@ impl Encode for Message {
 
     fn take_rejection(&mut self) -> Option<Failure> {
         self.rejection.take()
-    }
-
-    fn withdraw(&mut self, _frames: u64) {
-        self.over = false;
     }
 
     fn is_plain(&self) -> bool {

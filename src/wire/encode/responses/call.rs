@@ -22,9 +22,9 @@ pub struct NameMeaning {
 
 /// Table from the names that the engine uses to the client's tools. Names without an entry are plain functions.
 #[derive(Clone, Debug, Default)]
-pub struct Calls(BTreeMap<String, NameMeaning>);
+pub struct OutputCalls(BTreeMap<String, NameMeaning>);
 
-impl Calls {
+impl OutputCalls {
     /// Records that the engine knows the tool `called` under `name`.
     pub fn keep(&mut self, name: String, called: NameMeaning) {
         self.0.insert(name, called);
@@ -39,7 +39,7 @@ impl Calls {
 
 /// Function or custom tool call, an item of the output. Its arguments may end before or after the next item begins.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct CallItem {
     /// Index among the choice's calls, from 0; events of the engine refer to it.
     pub(super) slot: u32,
     id: String,
@@ -62,7 +62,7 @@ pub struct OutputCall {
     pub custom: bool,
 }
 
-impl Call {
+impl CallItem {
     pub(super) fn new(slot: u32, id: &str, called: NameMeaning, kind: ToolKind) -> Self {
         Self {
             slot,
@@ -125,7 +125,7 @@ impl Call {
         self.called.kind == ToolKind::Custom || self.kind == ToolKind::Custom
     }
 
-    /// Returns true for a search for tools, whose arguments are JSON and come without events of their own.
+    /// Returns true for a search for tools, whose arguments are JSON and come without their own events.
     pub(super) fn is_search(&self) -> bool {
         self.called.kind == ToolKind::Search && self.waits()
     }

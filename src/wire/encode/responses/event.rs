@@ -1,9 +1,8 @@
 //! Numbered events of a Responses stream, in the client's dialect (wire-format 4.6, 4.7, 4.9).
 
-use super::super::Limits;
-use super::call::Call;
+use super::call::CallItem;
 use super::dialects;
-use super::item::{Item, Kind, ReasoningItem, WrittenState};
+use super::item::{Item, OutputKind, ReasoningItem, WrittenState};
 use super::text_events::{
     ARGUMENTS, EventText, ItemPlace, OPEN_REASONING, REASONING, SUMMARY, TEXT, TextEvents, member, string,
 };
@@ -16,7 +15,7 @@ use bytes::BytesMut;
 
 /// Form of a stream's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Framing {
+pub enum EventFraming {
     /// Server-sent events, for a client that reads them over HTTP.
     #[default]
     Sse,
@@ -24,35 +23,34 @@ pub enum Framing {
     Lines,
 }
 
+/// Use of the client's rate limit, reported in the event `response.rate_limits.updated` (wire-format 4.9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitUse {
+    /// Share of the limit that is used, 0 to 100.
+    pub used_percent: u64,
+    /// Length of the limit's window, in minutes.
+    pub window_minutes: u64,
+}
+
 /// Event writer. Numbers the events of one response and knows the dialect's extra ones. Writes nothing if the
 /// client asked for one object.
 #[derive(Debug)]
-pub(super) struct Events {
+pub(super) struct EventWriter {
     /// Form of the events; `None` if the client asked for one object instead of a stream.
-    framing: Option<Framing>,
+    framing: Option<EventFraming>,
     dialect: ResponsesDialect,
     next: u64,
-    /// True after the end mark, which has no number.
-    has_end_mark: bool,
     /// Id of the response, which events of the older API repeat.
     response: String,
     /// Use of the client's rate limit as the server knows it, for the event after the last.
-    pub(super) limits: Option<Limits>,
+    pub(super) limits: Option<LimitUse>,
     /// Value of `limits` from the engine's own event, as JSON. Used if `limits` is unknown.
     pub(super) engine_limits: Option<String>,
 }
 
-impl Events {
-    pub(super) fn new(framing: Option<Framing>, dialect: ResponsesDialect) -> Self {
-        Self {
-            framing,
-            dialect,
-            next: 0,
-            has_end_mark: false,
-            response: String::new(),
-            limits: None,
-            engine_limits: None,
-        }
+impl EventWriter {
+    pub(super) fn new(framing: Option<EventFraming>, dialect: ResponsesDialect) -> Self {
+        Self { framing, dialect, next: 0, response: String::new(), limits: None, engine_limits: None }
     }
 
     /// Sets the id of the response that the events belong to.
@@ -68,7 +66,7 @@ impl Events {
         write: impl FnOnce(&mut OutputBuffer),
     ) {
         let Some(framing) = self.framing else { return };
-        if framing == Framing::Sse {
+        if framing == EventFraming::Sse {
             for piece in ["event: ", kind, "\ndata: "] {
                 out.extend_from_slice(piece.as_bytes());
             }
@@ -80,8 +78,8 @@ impl Events {
         self.next += 1;
         write(out);
         out.extend_from_slice(match framing {
-            Framing::Sse => b"}\n\n",
-            Framing::Lines => b"}\n",
+            EventFraming::Sse => b"}\n\n",
+            EventFraming::Lines => b"}\n",
         });
     }
 
@@ -266,7 +264,7 @@ impl Events {
     pub(super) fn end_item(&mut self, item: &mut Item, out: &mut OutputBuffer) {
         let place = &item.place;
         match &mut item.kind {
-            Kind::Reasoning(thought) => {
+            OutputKind::Reasoning(thought) => {
                 let texts = [(&REASONING, thought.content.as_ref()), (&SUMMARY, thought.summary())];
                 for (voice, text) in texts {
                     if let Some(text) = text {
@@ -274,16 +272,16 @@ impl Events {
                     }
                 }
             }
-            Kind::Message(parts) => {
+            OutputKind::Message(parts) => {
                 if let Some((at, part)) = parts.iter().enumerate().next_back() {
                     self.end_part(part.text_events(), place, at, part.event_text(), out);
                 }
             }
-            Kind::Call(call) => self.end_call(call, place, out),
-            Kind::Foreign(_) => {}
+            OutputKind::Call(call) => self.end_call(call, place, out),
+            OutputKind::Foreign(_) => {}
         }
         self.item("response.output_item.done", item, WrittenState::Present, out);
-        if let Kind::Reasoning(ReasoningItem { sealed: Some(sealed), .. }) = &item.kind {
+        if let OutputKind::Reasoning(ReasoningItem { sealed: Some(sealed), .. }) = &item.kind {
             self.write_legacy_event(dialects::ADDITIONAL_CONTEXT, out, |out| {
                 out.put_u8(b'}');
                 member("context", out);
@@ -294,7 +292,7 @@ impl Events {
         }
     }
 
-    fn end_call(&mut self, call: &mut Call, place: &ItemPlace, out: &mut OutputBuffer) {
+    fn end_call(&mut self, call: &mut CallItem, place: &ItemPlace, out: &mut OutputBuffer) {
         let voice = call.text_events();
         if let Some(input) = call.unwrap() {
             self.delta(voice, place, 0, EventText::whole(input), out);
@@ -339,7 +337,7 @@ impl Events {
     /// Appends what follows the last event: `response.rate_limits.updated` in `codex-legacy`, `[DONE]` in
     /// `openresponses`.
     pub(super) fn after_last(&mut self, out: &mut OutputBuffer) {
-        let known = self.limits.map(|Limits { used_percent, window_minutes }| {
+        let known = self.limits.map(|LimitUse { used_percent, window_minutes }| {
             format!("{{\"primary\":{{\"used_percent\":{used_percent},\"window_minutes\":{window_minutes}}}}}")
         });
         if let Some(limits) = known.or_else(|| self.engine_limits.clone()) {
@@ -349,16 +347,9 @@ impl Events {
                 }
             });
         }
-        if self.framing == Some(Framing::Sse) && self.dialect == ResponsesDialect::Openresponses {
+        if self.framing == Some(EventFraming::Sse) && self.dialect == ResponsesDialect::Openresponses {
             out.extend_from_slice(DONE);
-            self.has_end_mark = true;
         }
-    }
-
-    /// Takes back the last frames that were written, of which the end mark has no number.
-    pub(super) fn withdraw(&mut self, frames: u64) {
-        let marks = u64::from(std::mem::take(&mut self.has_end_mark));
-        self.next = self.next.saturating_sub(frames.saturating_sub(marks));
     }
 }
 

@@ -2,7 +2,7 @@
 //! stream that waits for the outputs of calls.
 
 use super::call::OutputCall;
-use super::item::{Item, Kind, WrittenState};
+use super::item::{Item, OutputKind, WrittenState};
 use crate::wire::OutputBuffer;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl OutputItem {
         let mut out = OutputBuffer::default();
         item.write(WrittenState::Present, &mut out);
         let call = match &item.kind {
-            Kind::Call(call) => call.reference(),
+            OutputKind::Call(call) => call.reference(),
             _ => None,
         };
         // The encoder writes text only, so it is valid UTF-8.

@@ -1,6 +1,6 @@
 //! Items of `output`: state, text so far, and their JSON (wire-format 4.4).
 
-use super::call::Call;
+use super::call::CallItem;
 use super::foreign::Foreign;
 use super::text_events::{self, EventText, ItemPlace, TextEvents};
 use crate::json::{Text, write_compact, write_string};
@@ -11,7 +11,7 @@ use bytes::{BufMut, BytesMut};
 /// Output item. Holds its text once; delta, done and terminal events all read it from here.
 #[derive(Debug)]
 pub(super) struct Item {
-    pub(super) kind: Kind,
+    pub(super) kind: OutputKind,
     pub(super) place: ItemPlace,
     /// True until the item's done event has been sent.
     pub(super) open: bool,
@@ -20,10 +20,10 @@ pub(super) struct Item {
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum OutputKind {
     Reasoning(ReasoningItem),
-    Message(Vec<Part>),
-    Call(Call),
+    Message(Vec<OutputPart>),
+    Call(CallItem),
     Foreign(Foreign),
 }
 
@@ -42,7 +42,7 @@ pub(super) struct ReasoningItem {
 }
 
 impl ReasoningItem {
-    /// Returns true if the summary may repeat the text: the engine has given no summary of its own.
+    /// Returns true if the summary may repeat the text: the engine has given none.
     pub(super) fn takes_mirror(&self) -> bool {
         self.mirrored || self.own_summary.is_none()
     }
@@ -61,7 +61,7 @@ impl ReasoningItem {
 
 /// Part of a message: answer text or a refusal, with what belongs to it.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct OutputPart {
     pub(super) refusal: bool,
     /// Text so far, in JSON spelling.
     pub(super) text: Rope,
@@ -82,7 +82,7 @@ pub(super) enum WrittenState {
     Present,
 }
 
-impl Kind {
+impl OutputKind {
     /// Releases memory reserved for more text: none follows.
     pub(super) fn close(&mut self) {
         match self {
@@ -91,7 +91,7 @@ impl Kind {
                     text.close();
                 }
             }
-            Self::Message(parts) => parts.last_mut().into_iter().for_each(Part::close),
+            Self::Message(parts) => parts.last_mut().into_iter().for_each(OutputPart::close),
             Self::Call(call) => call.close(),
             Self::Foreign(_) => {}
         }
@@ -99,12 +99,12 @@ impl Kind {
 }
 
 impl Item {
-    pub(super) fn new(kind: Kind, response: &str, index: usize) -> Self {
+    pub(super) fn new(kind: OutputKind, response: &str, index: usize) -> Self {
         let prefix = match &kind {
-            Kind::Reasoning(_) => "rs",
-            Kind::Message(_) => "msg",
-            Kind::Call(call) => call.prefix(),
-            Kind::Foreign(foreign) => foreign.prefix(),
+            OutputKind::Reasoning(_) => "rs",
+            OutputKind::Message(_) => "msg",
+            OutputKind::Call(call) => call.prefix(),
+            OutputKind::Foreign(foreign) => foreign.prefix(),
         };
         let suffix = response.strip_prefix("resp_").unwrap_or(response);
         let place = ItemPlace { id: format!("{prefix}_{suffix}_{index}"), index };
@@ -115,13 +115,13 @@ impl Item {
     pub(super) fn write(&self, state: WrittenState, out: &mut OutputBuffer) {
         let added = state == WrittenState::Added;
         let word = match &self.kind {
-            Kind::Reasoning(_) => "reasoning",
-            Kind::Message(_) => "message",
-            Kind::Call(call) => call.item_type(),
-            Kind::Foreign(foreign) => foreign.item_type(),
+            OutputKind::Reasoning(_) => "reasoning",
+            OutputKind::Message(_) => "message",
+            OutputKind::Call(call) => call.item_type(),
+            OutputKind::Foreign(foreign) => foreign.item_type(),
         };
         let own = match &self.kind {
-            Kind::Foreign(foreign) => foreign.status(),
+            OutputKind::Foreign(foreign) => foreign.status(),
             _ => None,
         };
         let status = match (added, self.cut) {
@@ -134,9 +134,9 @@ impl Item {
             write_string(value, out.open());
         }
         match &self.kind {
-            Kind::Reasoning(_) if added => out.extend_from_slice(b",\"summary\":[],\"content\":[]"),
-            Kind::Reasoning(thought) => thought.write(self.open, out),
-            Kind::Message(parts) => {
+            OutputKind::Reasoning(_) if added => out.extend_from_slice(b",\"summary\":[],\"content\":[]"),
+            OutputKind::Reasoning(thought) => thought.write(self.open, out),
+            OutputKind::Message(parts) => {
                 out.extend_from_slice(b",\"role\":\"assistant\",\"content\":[");
                 for (at, part) in parts.iter().enumerate().filter(|_| !added) {
                     if at > 0 {
@@ -146,8 +146,8 @@ impl Item {
                 }
                 out.put_u8(b']');
             }
-            Kind::Call(call) => call.write(if added { Spelled::default() } else { call.text() }, out),
-            Kind::Foreign(foreign) => foreign.write(out.open()),
+            OutputKind::Call(call) => call.write(if added { Spelled::default() } else { call.text() }, out),
+            OutputKind::Foreign(foreign) => foreign.write(out.open()),
         }
         out.put_u8(b'}');
     }
@@ -176,7 +176,7 @@ impl ReasoningItem {
     }
 }
 
-impl Part {
+impl OutputPart {
     pub(super) fn new(refusal: bool) -> Self {
         Self {
             refusal,

@@ -18,28 +18,28 @@ mod recovered;
 mod text_events;
 
 pub(super) use call::input as input_of;
-pub use call::{Calls, NameMeaning, OutputCall};
+pub use call::{NameMeaning, OutputCall, OutputCalls};
 pub use dialects::in_dialect;
-pub use event::Framing;
 pub(crate) use event::write_error;
+pub use event::{EventFraming, LimitUse};
 pub use finished::{Finished, OutputItem, Persisted};
 pub use object::Echo;
 pub use recovered::RecoveredItems;
 
-use super::{Encode, Limits};
+use super::Encode;
 use crate::json::{Members, Raw, Text, compacted};
 use crate::wire::event::{
-    Delta, Event, Head, ItemStage, Logprobs, Reason, Riders, TokenLogprob, ToolKind, Usage,
+    Delta, Event, FrameExtras, Head, ItemStage, Logprobs, Reason, TokenLogprob, ToolKind, Usage,
 };
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{ResponsesDialect, ResponsesReasoning};
 use crate::wire::{OutputBuffer, Stamp, ident};
 use bytes::BytesMut;
-use call::Call;
-use event::Events;
+use call::CallItem;
+use event::EventWriter;
 use foreign::Foreign;
-use item::{Item, Kind, Part, ReasoningItem};
-use object::{Ending, Object};
+use item::{Item, OutputKind, OutputPart, ReasoningItem};
+use object::{Object, ResponseEnding};
 use text_events::{EventText, REASONING, SUMMARY, TextEvents};
 
 /// Function that encrypts a reasoning item's text into its `encrypted_content` (wire-format 4.5). Returns `None` if
@@ -68,7 +68,7 @@ pub struct Reply {
     /// Members of the object that repeat the request.
     pub echo: Echo,
     /// Client's tools that the names in the engine's calls stand for.
-    pub calls: Calls,
+    pub calls: OutputCalls,
     /// Place of reasoning text: content, summary, both or none.
     pub reasoning: ResponsesReasoning,
     /// Dialect, which decides on the events that a stream has.
@@ -87,18 +87,18 @@ pub struct Reply {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamForm {
     /// Form of a stream's events.
-    pub framing: Framing,
+    pub framing: EventFraming,
     /// True if a stream pauses after calls, to wait for their outputs, instead of ending.
     pub pauses: bool,
-    /// True if the end waits for [`Encode::write_end`], because it states if the answer has been stored.
+    /// True if the end waits for [`Response::write_end`], because it states if the answer has been stored.
     pub awaits_store: bool,
 }
 
 /// Encoder state of one Responses answer. Only the first choice counts, since the API has one.
 pub struct Response {
     object: Object,
-    events: Events,
-    calls: Calls,
+    events: EventWriter,
+    calls: OutputCalls,
     reasoning: ResponsesReasoning,
     logprobs: bool,
     sealing: Sealing,
@@ -115,7 +115,7 @@ pub struct Response {
     /// Items of a pause that the server has not taken yet.
     paused: Option<Vec<OutputItem>>,
     /// End of the answer, once it has ended.
-    ended: Option<Ended>,
+    ended: Option<EndedResponse>,
     /// Opening events sent so far.
     opening: BeginStage,
     /// Stamp of 32 hex digits, for an answer that fails or is queued before it has an id.
@@ -133,8 +133,8 @@ enum BeginStage {
 }
 
 /// End of an answer, with the number of its last event.
-struct Ended {
-    ending: Ending,
+struct EndedResponse {
+    ending: ResponseEnding,
     number: u64,
 }
 
@@ -144,7 +144,7 @@ impl Response {
     pub fn new(reply: Reply, stamp: &Stamp) -> Self {
         Self {
             object: Object::new(reply.echo, stamp),
-            events: Events::new(reply.stream.then_some(reply.form.framing), reply.dialect),
+            events: EventWriter::new(reply.stream.then_some(reply.form.framing), reply.dialect),
             calls: reply.calls,
             reasoning: reply.reasoning,
             logprobs: reply.logprobs,
@@ -170,44 +170,51 @@ impl Response {
         self.begin(out);
         self.end(out);
     }
-}
 
-impl Encode for Response {
-    fn limits(&mut self, limits: Limits) {
+    /// Sets the share of its rate limit that the client has used, which streams report (wire-format 4.9).
+    pub fn limits(&mut self, limits: LimitUse) {
         self.events.limits = Some(limits);
     }
 
-    fn clock(&mut self, now: u64) {
+    /// Sets the current time in Unix seconds. An answer that ends afterwards has this time as `completed_at`.
+    pub fn clock(&mut self, now: u64) {
         // The object that is sent has the times of the one that is stored.
         if self.ended.is_none() {
             self.object.clock(now);
         }
     }
 
-    fn queue(&mut self, out: &mut OutputBuffer) -> Option<String> {
+    /// Writes the events of a background response that waits for its turn, before an engine has answered (wire-format
+    /// 4.6 rule 1). Returns its object as JSON.
+    pub fn queue(&mut self, out: &mut OutputBuffer) -> Option<String> {
         self.object.begin_without_head(&self.id, &self.model);
         self.events.begin(self.object.id());
         for kind in ["response.created", "response.queued"] {
-            self.lifecycle(kind, &Ending::Queued, out);
+            self.lifecycle(kind, &ResponseEnding::Queued, out);
         }
         self.opening = BeginStage::Queued;
-        self.object_as(&Ending::Queued)
+        self.object_as(&ResponseEnding::Queued)
     }
 
-    fn response_id(&self) -> Option<&str> {
+    /// Returns the id under which the answer can be stored; `None` before its first event.
+    pub fn response_id(&self) -> Option<&str> {
         Some(self.object.id()).filter(|id| !id.is_empty())
     }
 
-    fn object_in_progress(&self) -> Option<String> {
-        self.object_as(&Ending::None)
+    /// Returns the object of an answer in progress as JSON, without items.
+    pub fn object_in_progress(&self) -> Option<String> {
+        self.object_as(&ResponseEnding::None)
     }
 
-    fn take_pause(&mut self) -> Option<Vec<OutputItem>> {
+    /// Takes the items since the last pause, if the answer has paused to wait for the outputs of its calls. Another
+    /// engine answer then continues it, with the same encoder.
+    pub fn take_pause(&mut self) -> Option<Vec<OutputItem>> {
         self.paused.take()
     }
 
-    fn finished(&self) -> Option<Finished> {
-        let Ended { ending, .. } = self.ended.as_ref()?;
+    /// Returns the answer once it has ended, for the store; `None` before.
+    pub fn finished(&self) -> Option<Finished> {
+        let EndedResponse { ending, .. } = self.ended.as_ref()?;
         let mut object = OutputBuffer::default();
         self.object.write_before_conversation(ending, &self.items, &mut object);
         Some(Finished {
@@ -220,9 +227,11 @@ impl Encode for Response {
         })
     }
 
-    fn write_end(&mut self, persisted: Persisted, out: &mut OutputBuffer) {
+    /// Writes the end of an answer that has ended: the last event, or the whole object. Called by the server if the end
+    /// waits for the store, else by the encoder itself. Called once more, it writes the same events anew.
+    pub fn write_end(&mut self, persisted: Persisted, out: &mut OutputBuffer) {
         let Self { object, events, items, ended, stream, .. } = self;
-        let Some(Ended { ending, number }) = ended else { return };
+        let Some(EndedResponse { ending, number }) = ended else { return };
         object.correct(persisted);
         events.go_back_to(*number);
         if *stream {
@@ -235,20 +244,13 @@ impl Encode for Response {
             object.write(ending, items, out);
         }
     }
+}
 
-    fn withdraw(&mut self, frames: u64) {
-        self.ended = None;
-        self.events.withdraw(frames);
-    }
-
-    fn has_items(&self) -> bool {
-        true
-    }
-
+impl Encode for Response {
     fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         match event {
             Event::Head(head) => self.head(&head, out),
-            Event::Delta { choice: 0, delta, riders } => self.delta(&delta, &riders, out),
+            Event::Delta { choice: 0, delta, extras } => self.delta(&delta, &extras, out),
             Event::Usage { usage, .. } => self.add_usage(usage),
             Event::Foreign { name, slot, stage, data } => self.foreign(name, slot, stage, data, out),
             Event::Limits(limits) => self.events.engine_limits = Some(compacted(limits)),
@@ -256,6 +258,14 @@ impl Encode for Response {
             Event::Fail(failure) => self.fail(&failure, out),
             Event::End => self.end(out),
         }
+    }
+
+    fn response(&self) -> Option<&Response> {
+        Some(self)
+    }
+
+    fn response_mut(&mut self) -> Option<&mut Response> {
+        Some(self)
     }
 }
 
@@ -274,11 +284,11 @@ impl Response {
         self.opening = BeginStage::All;
         self.events.begin(self.object.id());
         for kind in kinds {
-            self.lifecycle(kind, &Ending::None, out);
+            self.lifecycle(kind, &ResponseEnding::None, out);
         }
     }
 
-    fn delta(&mut self, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut OutputBuffer) {
+    fn delta(&mut self, delta: &Delta<'_>, extras: &FrameExtras<'_>, out: &mut OutputBuffer) {
         match delta {
             Delta::Reasoning(text) => self.push_reasoning(text, out),
             Delta::Summary(text) => self.push_summary(text, out),
@@ -286,14 +296,14 @@ impl Response {
             Delta::Annotation(annotation) => self.annotate(*annotation, out),
             Delta::Tokens(entries) => self.add_token_bytes(entries),
             Delta::Content(text) => {
-                let logprobs = riders.logprobs.as_ref().filter(|_| self.logprobs);
+                let logprobs = extras.logprobs.as_ref().filter(|_| self.logprobs);
                 self.push_message_text(false, text, logprobs, out);
             }
             Delta::Refusal(text) => self.push_message_text(true, text, None, out),
             Delta::ToolStart { slot, id, name, namespace, kind } => {
                 let mut called = self.calls.meaning_of(name);
                 called.namespace = called.namespace.or_else(|| namespace.map(str::to_owned));
-                self.call(Call::new(*slot, id, called, *kind), out);
+                self.call(CallItem::new(*slot, id, called, *kind), out);
             }
             Delta::ToolArgs { slot, args } => self.push_arguments(*slot, args, out),
             Delta::FunctionCall { name, arguments } => {
@@ -302,7 +312,7 @@ impl Response {
             Delta::Break => self.close_items(false, out),
             Delta::Done { slot, cut } => self.done(*slot, *cut, out),
             Delta::Finish(finish) => {
-                self.object.extend(&riders.chunk_extensions);
+                self.object.extend(&extras.chunk_extensions);
                 self.finish(finish.reason, out);
             }
             // Parts occur only in whole chat answers.
@@ -313,7 +323,7 @@ impl Response {
     // === items ===
 
     /// Closes the items that end here and opens a new one. Returns its index.
-    fn open(&mut self, kind: Kind, out: &mut OutputBuffer) -> usize {
+    fn open(&mut self, kind: OutputKind, out: &mut OutputBuffer) -> usize {
         self.close_items(false, out);
         let index = self.items.len();
         let item = Item::new(kind, self.object.id(), index);
@@ -348,7 +358,7 @@ impl Response {
     /// Returns the reasoning item that the next text continues, if any.
     fn current_reasoning(&mut self) -> Option<&mut ReasoningItem> {
         match self.items.get_mut(self.current?)? {
-            Item { kind: Kind::Reasoning(thought), .. } => Some(thought),
+            Item { kind: OutputKind::Reasoning(thought), .. } => Some(thought),
             _ => None,
         }
     }
@@ -359,7 +369,7 @@ impl Response {
         if !matches!(self.sealing, Sealing::Engine) {
             return;
         }
-        let is_reasoning = |item: &Item| matches!(item.kind, Kind::Reasoning(_));
+        let is_reasoning = |item: &Item| matches!(item.kind, OutputKind::Reasoning(_));
         let at = match late {
             true => self.items.iter().rposition(is_reasoning),
             false => self.current.filter(|at| self.items.get(*at).is_some_and(is_reasoning)),
@@ -367,12 +377,12 @@ impl Response {
         let at = match at {
             Some(at) => at,
             None if late || self.reasoning == ResponsesReasoning::None => return,
-            None => self.open(Kind::Reasoning(ReasoningItem::default()), out),
+            None => self.open(OutputKind::Reasoning(ReasoningItem::default()), out),
         };
         if !late {
             self.current = Some(at);
         }
-        if let Some(Item { kind: Kind::Reasoning(thought), open, .. }) = self.items.get_mut(at)
+        if let Some(Item { kind: OutputKind::Reasoning(thought), open, .. }) = self.items.get_mut(at)
             && thought.sealed.is_none()
         {
             thought.late = !*open;
@@ -386,7 +396,7 @@ impl Response {
     fn annotate(&mut self, annotation: Raw<'_>, out: &mut OutputBuffer) {
         let Self { items, events, current, .. } = self;
         let item = current.and_then(|at| items.get_mut(at));
-        let Some(Item { kind: Kind::Message(parts), place, .. }) = item else { return };
+        let Some(Item { kind: OutputKind::Message(parts), place, .. }) = item else { return };
         let Some((at, part)) = parts.iter_mut().enumerate().next_back().filter(|(_, part)| !part.refusal)
         else {
             return;
@@ -404,7 +414,7 @@ impl Response {
     /// Adds the bytes of its tokens to the current answer text.
     fn add_token_bytes(&mut self, entries: &[TokenLogprob<'_>]) {
         let item = self.current.and_then(|at| self.items.get_mut(at));
-        if let Some(Item { kind: Kind::Message(parts), .. }) = item
+        if let Some(Item { kind: OutputKind::Message(parts), .. }) = item
             && let Some(part) = parts.last_mut()
         {
             part.add_token_bytes(entries);
@@ -414,14 +424,17 @@ impl Response {
     /// Appends text to the current reasoning item, or opens one, and writes it in these voices. In two, the summary is
     /// a copy of the content.
     fn push_thought(&mut self, voices: &[TextEvents], text: &Text<'_>, out: &mut OutputBuffer) {
-        let goes_on = |at: &usize| matches!(self.items.get(*at), Some(Item { kind: Kind::Reasoning(_), .. }));
+        let goes_on =
+            |at: &usize| matches!(self.items.get(*at), Some(Item { kind: OutputKind::Reasoning(_), .. }));
         let at = match self.current.filter(goes_on) {
             Some(at) => at,
-            None => self.open(Kind::Reasoning(ReasoningItem::default()), out),
+            None => self.open(OutputKind::Reasoning(ReasoningItem::default()), out),
         };
         self.current = Some(at);
         let Self { items, events, .. } = self;
-        let Some(Item { kind: Kind::Reasoning(thought), place, .. }) = items.get_mut(at) else { return };
+        let Some(Item { kind: OutputKind::Reasoning(thought), place, .. }) = items.get_mut(at) else {
+            return;
+        };
         thought.mirrored |= voices.len() > 1;
         let held = match voices {
             [only] if only.kind == SUMMARY.kind => &mut thought.own_summary,
@@ -444,20 +457,21 @@ impl Response {
         logprobs: Option<&Logprobs<'_>>,
         out: &mut OutputBuffer,
     ) {
-        let goes_on = |at: &usize| matches!(self.items.get(*at), Some(Item { kind: Kind::Message(_), .. }));
+        let goes_on =
+            |at: &usize| matches!(self.items.get(*at), Some(Item { kind: OutputKind::Message(_), .. }));
         let at = match self.current.filter(goes_on) {
             Some(at) => at,
-            None => self.open(Kind::Message(Vec::new()), out),
+            None => self.open(OutputKind::Message(Vec::new()), out),
         };
         self.current = Some(at);
         let Self { items, events, .. } = self;
-        let Some(Item { kind: Kind::Message(parts), place, .. }) = items.get_mut(at) else { return };
+        let Some(Item { kind: OutputKind::Message(parts), place, .. }) = items.get_mut(at) else { return };
         if parts.last().is_none_or(|part| part.refusal != refusal) {
             if let Some((index, last)) = parts.iter_mut().enumerate().next_back() {
                 last.close();
                 events.end_part(last.text_events(), place, index, last.event_text(), out);
             }
-            let part = Part::new(refusal);
+            let part = OutputPart::new(refusal);
             events.begin_part(part.text_events(), place, parts.len(), out);
             parts.push(part);
         }
@@ -468,15 +482,15 @@ impl Response {
         events.delta(voice, place, index, EventText { plain_logprobs, ..EventText::piece(text) }, out);
     }
 
-    fn call(&mut self, call: Call, out: &mut OutputBuffer) {
-        self.open(Kind::Call(call), out);
+    fn call(&mut self, call: CallItem, out: &mut OutputBuffer) {
+        self.open(OutputKind::Call(call), out);
         self.current = None;
     }
 
     fn push_arguments(&mut self, slot: u32, args: &Text<'_>, out: &mut OutputBuffer) {
         let Self { items, events, .. } = self;
         for item in items.iter_mut().rev() {
-            let Item { kind: Kind::Call(call), place, open, .. } = item else { continue };
+            let Item { kind: OutputKind::Call(call), place, open, .. } = item else { continue };
             if call.slot == slot {
                 // The engine has already marked the arguments as complete.
                 if !*open {
@@ -496,12 +510,13 @@ impl Response {
         const SLOT: u32 = u32::MAX;
         let (start, _) = self.at_last_pause;
         let new = self.items.get(start..).unwrap_or_default();
-        let is_known = new.iter().any(|item| matches!(&item.kind, Kind::Call(call) if call.slot == SLOT));
+        let is_known =
+            new.iter().any(|item| matches!(&item.kind, OutputKind::Call(call) if call.slot == SLOT));
         if let Some(name) = name.filter(|_| !is_known) {
             let nth = u32::try_from(start).unwrap_or(0);
             let id = ident::derived_call(self.object.id(), 0, nth);
             let called = self.calls.meaning_of(&name.decoded());
-            self.call(Call::new(SLOT, &id, called, ToolKind::Function), out);
+            self.call(CallItem::new(SLOT, &id, called, ToolKind::Function), out);
         }
         if let Some(arguments) = arguments.filter(|arguments| !arguments.is_empty()) {
             self.push_arguments(SLOT, arguments, out);
@@ -519,12 +534,12 @@ impl Response {
         out: &mut OutputBuffer,
     ) {
         let known = |item: &Item| match &item.kind {
-            Kind::Foreign(foreign) => item.open && slot.is_some() && foreign.slot == slot,
+            OutputKind::Foreign(foreign) => item.open && slot.is_some() && foreign.slot == slot,
             _ => false,
         };
         let at = match stage {
             ItemStage::Added | ItemStage::Whole => {
-                let at = self.open(Kind::Foreign(Foreign::new(slot, name, data)), out);
+                let at = self.open(OutputKind::Foreign(Foreign::new(slot, name, data)), out);
                 self.current = None;
                 Some(at)
             }
@@ -535,7 +550,7 @@ impl Response {
         let Some(at) = at else { return };
         let Self { items, events, .. } = self;
         let Some(item) = items.get_mut(at) else { return };
-        let Item { kind: Kind::Foreign(foreign), place, .. } = item else { return };
+        let Item { kind: OutputKind::Foreign(foreign), place, .. } = item else { return };
         match stage {
             ItemStage::Added => return,
             ItemStage::Told => {
@@ -558,7 +573,7 @@ impl Response {
     /// Ends an item that the engine marks as complete: the call of `slot`, or the current text with `None`. `cut`:
     /// it ended too early.
     fn done(&mut self, slot: Option<u32>, cut: bool, out: &mut OutputBuffer) {
-        let is_meant = |item: &Item| matches!(&item.kind, Kind::Call(call) if Some(call.slot) == slot);
+        let is_meant = |item: &Item| matches!(&item.kind, OutputKind::Call(call) if Some(call.slot) == slot);
         let at = match slot {
             Some(_) => self.items.iter().rposition(is_meant),
             None => self.current.take(),
@@ -574,8 +589,8 @@ impl Response {
         self.current = None;
         for at in self.open.clone() {
             let stays = match self.items.get(at).map(|item| &item.kind) {
-                Some(Kind::Call(call)) => !call.is_complete(),
-                Some(Kind::Foreign(_)) => true,
+                Some(OutputKind::Call(call)) => !call.is_complete(),
+                Some(OutputKind::Foreign(_)) => true,
                 _ => false,
             };
             if all || !stays {
@@ -590,10 +605,10 @@ impl Response {
         let Self { items, events, sealing, .. } = self;
         let Some(item) = items.get_mut(at).filter(|item| item.open) else { return };
         item.open = false;
-        item.cut |= matches!(&item.kind, Kind::Call(call) if call.is_cut());
+        item.cut |= matches!(&item.kind, OutputKind::Call(call) if call.is_cut());
         self.open.retain(|open| *open != at);
         item.kind.close();
-        if let (Kind::Reasoning(thought), Sealing::Own(seal)) = (&mut item.kind, sealing) {
+        if let (OutputKind::Reasoning(thought), Sealing::Own(seal)) = (&mut item.kind, sealing) {
             thought.sealed = seal(&thought.text());
         }
         events.end_item(item, out);
@@ -621,7 +636,7 @@ impl Response {
     fn pause_for_outputs(&mut self) -> bool {
         let cut = matches!(self.finish, Some(Reason::Length | Reason::ContentFilter));
         let new = self.items.get(self.at_last_pause.0..).unwrap_or_default();
-        let calls = new.iter().any(|item| matches!(item.kind, Kind::Call(_)));
+        let calls = new.iter().any(|item| matches!(item.kind, OutputKind::Call(_)));
         if !(self.form.pauses && self.stream && calls && !cut) {
             return false;
         }
@@ -636,9 +651,9 @@ impl Response {
             return;
         }
         let ending = match self.finish {
-            Some(Reason::Length) => Ending::Incomplete("max_output_tokens"),
-            Some(Reason::ContentFilter) => Ending::Incomplete("content_filter"),
-            _ => Ending::Completed,
+            Some(Reason::Length) => ResponseEnding::Incomplete("max_output_tokens"),
+            Some(Reason::ContentFilter) => ResponseEnding::Incomplete("content_filter"),
+            _ => ResponseEnding::Completed,
         };
         self.end_with(ending, out);
     }
@@ -657,33 +672,33 @@ impl Response {
         for item in &mut self.items {
             item.cut |= item.open;
             item.kind.close();
-            if let Kind::Reasoning(thought) = &mut item.kind {
+            if let OutputKind::Reasoning(thought) = &mut item.kind {
                 thought.sealed.take_if(|_| thought.late);
             }
         }
         if failure.fault == Fault::Cancelled {
-            return self.end_with(Ending::Cancelled, out);
+            return self.end_with(ResponseEnding::Cancelled, out);
         }
         self.events.error(failure, out);
-        self.end_with(Ending::Failed(Box::new(failure.clone())), out);
+        self.end_with(ResponseEnding::Failed(Box::new(failure.clone())), out);
     }
 
     /// Ends the answer, and writes its end unless that waits for the store.
-    fn end_with(&mut self, ending: Ending, out: &mut OutputBuffer) {
-        self.ended = Some(Ended { ending, number: self.events.next() });
+    fn end_with(&mut self, ending: ResponseEnding, out: &mut OutputBuffer) {
+        self.ended = Some(EndedResponse { ending, number: self.events.next() });
         if !self.form.awaits_store {
             self.write_end(Persisted::ALL, out);
         }
     }
 
     /// Returns the object of an answer that has no items yet, as JSON.
-    fn object_as(&self, ending: &Ending) -> Option<String> {
+    fn object_as(&self, ending: &ResponseEnding) -> Option<String> {
         let mut object = OutputBuffer::default();
         self.object.write(ending, &[], &mut object);
         String::from_utf8(object.to_vec()).ok()
     }
 
-    fn lifecycle(&mut self, kind: &'static str, ending: &Ending, out: &mut OutputBuffer) {
+    fn lifecycle(&mut self, kind: &'static str, ending: &ResponseEnding, out: &mut OutputBuffer) {
         let Self { events, object, items, .. } = self;
         events.write_event(kind, out, |out| {
             out.extend_from_slice(b",\"response\":");

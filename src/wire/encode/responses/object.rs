@@ -54,7 +54,7 @@ impl Echo {
 
 /// Status of the answer, which decides on the object's `status`, its items and its error.
 #[derive(Clone, Debug)]
-pub(super) enum Ending {
+pub(super) enum ResponseEnding {
     /// Waiting for an engine, in the background.
     Queued,
     /// In progress.
@@ -69,7 +69,7 @@ pub(super) enum Ending {
     Cancelled,
 }
 
-impl Ending {
+impl ResponseEnding {
     /// Returns the value of the object's `status`.
     pub(super) fn status(&self) -> &'static str {
         match self {
@@ -137,8 +137,8 @@ impl Object {
         }
     }
 
-    /// Sets what the client asked for by an engine's extension. Those of a continuation replace the earlier ones: its
-    /// input has all that was before.
+    /// Sets the values that the client requested by an engine's extension. Those of a continuation replace the earlier
+    /// ones: its input has all that was before.
     pub(super) fn extend(&mut self, extensions: &Extras<'_>) {
         self.extensions = ExtensionLists::default();
         self.extensions.add(extensions);
@@ -195,7 +195,7 @@ impl Object {
     }
 
     /// Appends the object. It has items and usage only if the answer has ended.
-    pub(super) fn write(&self, ending: &Ending, items: &[Item], out: &mut OutputBuffer) {
+    pub(super) fn write(&self, ending: &ResponseEnding, items: &[Item], out: &mut OutputBuffer) {
         self.write_before_conversation(ending, items, out);
         if let Some(conversation) = self.conversation() {
             begin_member("conversation", out);
@@ -205,7 +205,12 @@ impl Object {
     }
 
     /// Appends the object up to its last member, the conversation.
-    pub(super) fn write_before_conversation(&self, ending: &Ending, items: &[Item], out: &mut OutputBuffer) {
+    pub(super) fn write_before_conversation(
+        &self,
+        ending: &ResponseEnding,
+        items: &[Item],
+        out: &mut OutputBuffer,
+    ) {
         out.extend_from_slice(b"{\"id\":\"");
         out.extend_from_slice(self.id.as_bytes());
         out.extend_from_slice(b"\",\"object\":\"response\",\"created_at\":");
@@ -215,7 +220,7 @@ impl Object {
         self.echo.write(&[("background", "false")], out);
         match ending {
             // The engine's clock may be ahead of this one.
-            Ending::Completed => member("completed_at", &self.now.max(self.created).to_string(), out),
+            ResponseEnding::Completed => member("completed_at", &self.now.max(self.created).to_string(), out),
             _ => member("completed_at", "null", out),
         }
         write_error(ending, out);
@@ -231,7 +236,7 @@ impl Object {
         out.extend_from_slice(b",\"model\":\"");
         out.extend_from_slice(&self.model);
         out.extend_from_slice(b"\",\"output\":[");
-        let runs = matches!(ending, Ending::None | Ending::Queued);
+        let runs = matches!(ending, ResponseEnding::None | ResponseEnding::Queued);
         let said = if runs { &[] } else { items };
         for (at, item) in said.iter().enumerate() {
             if at > 0 {
@@ -249,8 +254,8 @@ impl Object {
     }
 }
 
-fn write_error(ending: &Ending, out: &mut OutputBuffer) {
-    let Ending::Failed(failure) = ending else { return member("error", "null", out) };
+fn write_error(ending: &ResponseEnding, out: &mut OutputBuffer) {
+    let ResponseEnding::Failed(failure) = ending else { return member("error", "null", out) };
     let code = failure.code.as_deref().filter(|code| CODES.contains(code)).unwrap_or("server_error");
     out.extend_from_slice(b",\"error\":{\"code\":");
     write_string(code, out.open());

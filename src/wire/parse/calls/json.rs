@@ -18,15 +18,15 @@ const WHOLE: usize = 256 << 10;
 
 /// Parameters of a JSON format.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) struct JsonForm {
+pub(in crate::wire::parse) struct JsonForm {
     /// Key of the function name.
-    pub(in super::super) name: &'static str,
+    pub(in crate::wire::parse) name: &'static str,
     /// Marker after the last object; empty if there is none.
-    pub(in super::super) end: &'static str,
+    pub(in crate::wire::parse) end: &'static str,
     /// True if the objects may be written as a list.
-    pub(in super::super) list: bool,
+    pub(in crate::wire::parse) list: bool,
     /// Characters allowed between objects that are not in a list.
-    pub(in super::super) separators: &'static str,
+    pub(in crate::wire::parse) separators: &'static str,
 }
 
 /// Parser for one section of JSON calls.
@@ -143,8 +143,8 @@ impl<'t> Cursor<'t> {
         let begun = rest.trim_start();
         if !begun.starts_with(['{', '[', '"']) {
             // Only a delimiter may follow a number or word.
-            let behind = begun.trim_start_matches(is_of_word);
-            if !behind.is_empty() && !behind.starts_with([',', ']', '}', ' ', '\t', '\r', '\n']) {
+            let after = begun.trim_start_matches(is_of_word);
+            if !after.is_empty() && !after.starts_with([',', ']', '}', ' ', '\t', '\r', '\n']) {
                 return Err(HeadError::Wrong);
             }
         }
@@ -234,15 +234,15 @@ impl JsonGrammar {
             }
             Some(']') if self.listed => Ok(blank + 1),
             Some(sign) if !self.listed && self.form.separators.contains(sign) => {
-                let behind = begun.get(sign.len_utf8()..).unwrap_or("").trim_start();
-                match behind.chars().next() {
+                let after = begun.get(sign.len_utf8()..).unwrap_or("").trim_start();
+                match after.chars().next() {
                     None if !last => {
                         self.state = JsonState::Between;
                         Err(Step::More(0))
                     }
                     Some('{') => {
                         self.state = JsonState::Object;
-                        Ok(text.len() - behind.len())
+                        Ok(text.len() - after.len())
                     }
                     _ => Ok(0),
                 }

@@ -6,27 +6,25 @@
 
 use super::super::marker::{MarkerMatch, match_start};
 use super::super::{Emit, Piece};
-use super::notation::{Notation, ReadArguments};
+use super::notation::{Notation, Quotes, ReadArguments};
 use super::{Grammar, Step, Tools};
-
-pub(in super::super) use super::notation::Quotes;
 
 /// Length limit of a function name in bytes.
 const NAME: usize = 256;
 
 /// Parameters of a literal format.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) struct LiteralForm {
+pub(in crate::wire::parse) struct LiteralForm {
     /// Text before a name.
-    pub(in super::super) prefix: &'static str,
+    pub(in crate::wire::parse) prefix: &'static str,
     /// Brackets around the arguments.
-    pub(in super::super) body: (char, char),
+    pub(in crate::wire::parse) body: (char, char),
     /// Sign between a key and its value.
-    pub(in super::super) equals: char,
+    pub(in crate::wire::parse) equals: char,
     /// Syntax of strings.
-    pub(in super::super) quotes: Quotes,
+    pub(in crate::wire::parse) quotes: Quotes,
     /// Marker after the last call.
-    pub(in super::super) end: &'static str,
+    pub(in crate::wire::parse) end: &'static str,
 }
 
 /// Parser for one section of literal calls.
@@ -35,7 +33,7 @@ pub(super) struct LiteralGrammar {
     form: &'static LiteralForm,
     start: usize,
     state: LiteralState,
-    /// True if the calls stand in square brackets.
+    /// True if the calls are in square brackets.
     listed: bool,
     called: bool,
 }
@@ -110,7 +108,7 @@ impl LiteralGrammar {
             self.state = LiteralState::Closing;
             return Ok(blank + 1);
         }
-        // Calls outside of a list stand one to a line.
+        // Calls outside of a list are one to a line.
         if behind_comma.is_some() || (!self.listed && self.form.prefix.is_empty()) {
             match self.name(rest, tools) {
                 Ok(Some(read)) => return Ok(blank + read),

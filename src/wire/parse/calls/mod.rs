@@ -11,6 +11,7 @@
 //! until it is certain of a call; until then its text can still become content, and does so if the text ends. A call
 //! whose arguments the model writes as JSON is held until they end ([`section`]).
 
+pub(super) mod format;
 mod json;
 mod literal;
 mod named;
@@ -29,11 +30,7 @@ use section::Section;
 use start::Candidate;
 use std::sync::Arc;
 
-pub(super) use json::JsonForm;
-pub(super) use literal::{LiteralForm, Quotes};
-pub(super) use named::NamedForm;
 pub(super) use start::Starts;
-pub(super) use tagged::{Keys, TaggedForm};
 
 /// Limit on undecided text in bytes. A longer candidate is no call; a call with more unread text ends there.
 const MAX_BUFFERED: usize = 512 << 10;
@@ -135,9 +132,9 @@ impl Calls {
         turns: &'static [&'static str],
         repair: RepairArguments,
     ) -> Option<Self> {
-        let wanted = starts.len() > 0 || !turns.is_empty();
+        let is_needed = starts.len() > 0 || !turns.is_empty();
         let markers = Markers::new(starts.markers().chain(turns.iter().copied()));
-        wanted.then(|| Self {
+        is_needed.then(|| Self {
             starts: Arc::clone(starts),
             markers,
             state: CallsState::Beginning,
@@ -329,9 +326,9 @@ impl Calls {
         if let MarkerMatch::At { marker, .. } = found {
             if marker < self.starts.len() && self.rejected >= MOST_REJECTED {
                 self.state = CallsState::Text;
-                let behind = before + self.markers.len(marker);
-                emit_content(text.get(..behind)?, emit);
-                return Some(behind);
+                let after = before + self.markers.len(marker);
+                emit_content(text.get(..after)?, emit);
+                return Some(after);
             }
             if marker < self.starts.len() {
                 match blank {
@@ -360,8 +357,8 @@ impl Calls {
         last: bool,
         emit: Emit<'_>,
     ) -> Option<usize> {
-        let behind = before + self.markers.len(marker);
-        let over = text.get(behind..)?.trim().is_empty();
+        let after = before + self.markers.len(marker);
+        let over = text.get(after..)?.trim().is_empty();
         if over && last {
             emit_content(text.get(..before)?, emit);
             return Some(text.len());
@@ -371,8 +368,8 @@ impl Calls {
             return (before > 0).then_some(before);
         }
         self.state = CallsState::Text;
-        emit_content(text.get(..behind)?, emit);
-        Some(behind)
+        emit_content(text.get(..after)?, emit);
+        Some(after)
     }
 }
 
@@ -390,7 +387,7 @@ fn name_length(text: &str, tools: &Tools) -> Option<usize> {
     }
     let known = tools.names().filter(|name| name.len() > end && text.starts_with(name)).map(str::len).max();
     let Some(known) = known else { return Some(end) };
-    text.get(known..)?.find(ends_name).map(|behind| known + behind)
+    text.get(known..)?.find(ends_name).map(|after| known + after)
 }
 
 /// Returns true if a character cannot be part of an ordinary function name; such characters tell prose from a call.

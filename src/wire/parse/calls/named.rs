@@ -16,27 +16,27 @@ const NAME: usize = 512;
 
 /// Parameters of a named format. An empty marker does not occur in the format.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) struct NamedForm {
+pub(in crate::wire::parse) struct NamedForm {
     /// Marker that opens the section.
-    pub(in super::super) section: &'static str,
+    pub(in crate::wire::parse) section: &'static str,
     /// Marker that opens a call.
-    pub(in super::super) call: &'static str,
+    pub(in crate::wire::parse) call: &'static str,
     /// Text before the name.
-    pub(in super::super) prefix: &'static str,
+    pub(in crate::wire::parse) prefix: &'static str,
     /// Marker that ends the name.
-    pub(in super::super) separator: &'static str,
+    pub(in crate::wire::parse) separator: &'static str,
     /// Marker that ends the name if an id follows, which then extends to `separator`.
-    pub(in super::super) id: &'static str,
+    pub(in crate::wire::parse) id: &'static str,
     /// True if the name is part of the id: `functions.NAME:0`.
-    pub(in super::super) numbered: bool,
+    pub(in crate::wire::parse) numbered: bool,
     /// True if the opening brace of the arguments may end the name in place of the separator.
-    pub(in super::super) brace: bool,
-    /// True if the arguments stand in a fenced code block.
-    pub(in super::super) fenced: bool,
+    pub(in crate::wire::parse) brace: bool,
+    /// True if the arguments are in a fenced code block.
+    pub(in crate::wire::parse) fenced: bool,
     /// Marker that closes a call.
-    pub(in super::super) end: &'static str,
+    pub(in crate::wire::parse) end: &'static str,
     /// Marker that closes the section.
-    pub(in super::super) close: &'static str,
+    pub(in crate::wire::parse) close: &'static str,
 }
 
 /// Parser for one section of named calls.
@@ -52,7 +52,7 @@ pub(super) struct NamedGrammar {
 
 #[derive(Debug)]
 enum NamedState {
-    /// Before the first call, where the `section` marker may stand.
+    /// Before the first call, where the `section` marker may be.
     Opening,
     /// Before a call or the end of the section.
     Call,
@@ -108,8 +108,8 @@ impl NamedGrammar {
         self.called = true;
         emit(Piece::Call { name, id: id.filter(|id| !id.is_empty()) });
         self.state = NamedState::Arguments(Arguments::default());
-        let behind = if marker == 0 { separator.len() } else { 0 };
-        Ok(Some(blank + at + behind))
+        let after = if marker == 0 { separator.len() } else { 0 };
+        Ok(Some(blank + at + after))
     }
 
     /// Returns true if the text may begin a name: only the separator of an id may follow its first word.
@@ -174,7 +174,7 @@ impl Grammar for NamedGrammar {
                 Ok(if matches!(found, MarkerMatch::At { .. }) { blank + section.len() } else { 0 })
             }
             NamedState::Call => match match_start(begun, &[call, close]) {
-                // Another call is a candidate of its own: if it turns out to be none, its marker is content.
+                // Another call is a separate candidate: if it turns out to be none, its marker is content.
                 MarkerMatch::At { marker: 0, .. } if self.called => Err(Step::Done(0)),
                 MarkerMatch::At { marker: 0, .. } => {
                     self.state = NamedState::Name;

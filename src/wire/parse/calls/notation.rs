@@ -12,7 +12,7 @@ const WORD: usize = 512;
 
 /// Syntax of strings in the notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Quotes {
+pub(in crate::wire::parse) enum Quotes {
     /// Python strings: quotes of either kind, single or triple, with backslash escapes.
     Python,
     /// Strings between two copies of this marker, without escapes.
@@ -81,7 +81,7 @@ pub(super) enum ReadArguments {
     Some(usize),
     /// Bytes read; the arguments are complete.
     All(usize),
-    /// Bytes read; what follows does not belong to the notation.
+    /// Bytes read; the rest does not belong to the notation.
     Wrong(usize),
 }
 
@@ -183,8 +183,8 @@ impl Notation {
         let is_of_key = |sign: char| sign.is_alphanumeric() || "_-.$".contains(sign);
         let length = text.find(|sign| !is_of_key(sign)).unwrap_or(text.len());
         let key = text.get(..length).unwrap_or("");
-        let behind = text.get(length..).unwrap_or("").trim_start();
-        match behind.chars().next() {
+        let after = text.get(length..).unwrap_or("").trim_start();
+        match after.chars().next() {
             None if !last && text.len() <= WORD => return Err(StepError::More),
             Some(sign) if sign == self.equals && !key.is_empty() => {}
             _ => return Err(StepError::Wrong),
@@ -193,7 +193,7 @@ impl Notation {
         out.push_str(&quoted(key));
         out.push_str(": ");
         self.expects = Expected::Value;
-        Ok(text.len() - behind.len() + self.equals.len_utf8())
+        Ok(text.len() - after.len() + self.equals.len_utf8())
     }
 
     /// Parses a scalar, or the bracket that opens a compound value. `listed`: it is an item of a list.
@@ -218,7 +218,7 @@ impl Notation {
         Ok(1)
     }
 
-    /// Parses a string or word as an item of its own, with the separator in front of it.
+    /// Parses a string or word as its own item, with the separator in front of it.
     fn scalar(&mut self, text: &str, last: bool, key: bool, out: &mut String) -> Result<usize, StepError> {
         let mut own = String::new();
         let read = self.scalar_here(text, last, key, &mut own)?;
@@ -394,7 +394,7 @@ fn escape(text: &str) -> Option<(usize, String)> {
         return None;
     }
     match hex(length).flatten() {
-        // Each half of a surrogate pair is an escape of its own, in JSON as well.
+        // Each half of a surrogate pair is a separate escape, in JSON as well.
         Some(code) if code <= 0xffff => Some((2 + length, format!("\\u{code:04x}"))),
         Some(code) => match char::from_u32(code) {
             Some(sign) => Some((2 + length, escaped(&sign.to_string()))),

@@ -5,7 +5,7 @@
 //! whether a call begins. Remembers: nothing of the text. Never: reads further than a lookahead.
 
 use super::super::Piece;
-use super::super::format::{Form, Format};
+use super::format::{Form, Format};
 use super::json::JsonGrammar;
 use super::literal::LiteralGrammar;
 use super::named::NamedGrammar;

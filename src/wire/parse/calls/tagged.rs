@@ -23,25 +23,25 @@ const DEPTH: usize = 32;
 
 /// Parameters of a tagged format. An empty marker does not occur in the format.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) struct TaggedForm {
+pub(in crate::wire::parse) struct TaggedForm {
     /// Markers that may precede a call, each at most once.
-    pub(in super::super) opens: &'static [&'static str],
+    pub(in crate::wire::parse) opens: &'static [&'static str],
     /// Markers before and after the function name.
-    pub(in super::super) name: (&'static str, &'static str),
+    pub(in crate::wire::parse) name: (&'static str, &'static str),
     /// Marker that closes a call.
-    pub(in super::super) end: &'static str,
+    pub(in crate::wire::parse) end: &'static str,
     /// Markers before and after a key.
-    pub(in super::super) key: (&'static str, &'static str),
+    pub(in crate::wire::parse) key: (&'static str, &'static str),
     /// Markers before and after a value.
-    pub(in super::super) value: (&'static str, &'static str),
+    pub(in crate::wire::parse) value: (&'static str, &'static str),
     /// Markers that may follow a call; the last of them ends the section.
-    pub(in super::super) closes: &'static [&'static str],
+    pub(in crate::wire::parse) closes: &'static [&'static str],
     /// Additional information in a key.
-    pub(in super::super) keys: Keys,
+    pub(in crate::wire::parse) keys: Keys,
     /// True if a line break at either end of a value is not part of it.
-    pub(in super::super) lines: bool,
+    pub(in crate::wire::parse) lines: bool,
     /// True if the next key ends a value that is not closed.
-    pub(in super::super) unclosed: bool,
+    pub(in crate::wire::parse) unclosed: bool,
 }
 
 impl TaggedForm {
@@ -54,7 +54,7 @@ impl TaggedForm {
 
 /// Syntax of the text between the markers of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Keys {
+pub(in crate::wire::parse) enum Keys {
     /// Key only.
     Plain,
     /// `KEY" string="true` or `"false`: the key, and a flag that says if the value is a string.
@@ -124,7 +124,7 @@ impl TaggedGrammar {
     /// Parses the function name and the marker after it; `Ok(None)` if more text is needed. Fails if it is no name,
     /// or if nothing that belongs to a call follows it.
     fn name(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
-        let behind = self.form.name.1;
+        let after = self.form.name.1;
         let all = text.len();
         let text = prefix(text, NAME);
         let is_cut = last && text.len() == all;
@@ -136,10 +136,10 @@ impl TaggedGrammar {
             return Err(());
         }
         // Formats without a marker after a name continue there: the first key or the end of the call follows directly.
-        let has_own = !behind.trim().is_empty();
+        let has_own = !after.trim().is_empty();
         let own = rest.trim_start();
-        let rest = match match_start(own, &[if has_own { behind } else { "" }]) {
-            MarkerMatch::At { .. } => own.get(behind.len()..).unwrap_or(""),
+        let rest = match match_start(own, &[if has_own { after } else { "" }]) {
+            MarkerMatch::At { .. } => own.get(after.len()..).unwrap_or(""),
             MarkerMatch::Partial(_) => return more,
             MarkerMatch::Nowhere if has_own => return Err(()),
             MarkerMatch::Nowhere => own,
@@ -176,12 +176,12 @@ impl TaggedGrammar {
     /// Parses a key up to the start of its value and emits its JSON; `Ok(None)` if more text is needed. Fails if it
     /// is no key.
     fn key(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
-        let TaggedForm { key: (_, behind), value: (before, _), .. } = self.form;
+        let TaggedForm { key: (_, after), value: (before, _), .. } = self.form;
         let all = text.len();
         let text = prefix(text, NAME);
         let more = if last || text.len() < all { Err(()) } else { Ok(None) };
-        let Some(at) = text.find(behind) else { return more };
-        let mut read = at + behind.len();
+        let Some(at) = text.find(after) else { return more };
+        let mut read = at + after.len();
         if !before.is_empty() {
             let rest = text.get(read..).unwrap_or("");
             let begun = rest.trim_start();
@@ -306,11 +306,11 @@ fn value_json(text: &str, types: Types) -> String {
 fn elements(text: &str, form: &TaggedForm, types: Types, depth: usize) -> String {
     let mut inner = Vec::new();
     let mut rest = text;
-    while let Some((_, behind)) = rest.split_once(form.key.0).filter(|_| depth < DEPTH) {
-        let Some((name, behind)) = behind.split_once(form.key.1) else { break };
-        let Some((value, behind)) = behind.split_once(&*format!("{}{name}>", form.value.1)) else { break };
+    while let Some((_, after)) = rest.split_once(form.key.0).filter(|_| depth < DEPTH) {
+        let Some((name, after)) = after.split_once(form.key.1) else { break };
+        let Some((value, after)) = after.split_once(&*format!("{}{name}>", form.value.1)) else { break };
         inner.push((name, elements(value, form, Types { object: true, ..Types::default() }, depth + 1)));
-        rest = behind;
+        rest = after;
     }
     if inner.is_empty() {
         return value_json(text, types);
@@ -341,7 +341,7 @@ impl TaggedGrammar {
         let read = blank + marks.get(marker).map_or(0, |mark| mark.len());
         match marker.checked_sub(1 + opens.len()) {
             None if marker == 0 => self.state = TaggedState::Name,
-            // After a call, such a marker starts a new section, which has a grammar of its own.
+            // After a call, such a marker starts a new section, which has its own grammar.
             None if self.called || self.opened == opens.len() => return Err(self.stop(0)),
             None => self.opened += 1,
             Some(_) if !self.called => return Err(Step::No),

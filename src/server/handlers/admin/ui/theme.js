@@ -1,6 +1,6 @@
 // The theme: the system's, light or dark. The choice is kept in the browser.
 
-import { html, useEffect, useState } from './vendor/htm-preact.js'
+import { html, useState } from './vendor/htm-preact.js'
 
 const NAME = 'samewire-theme'
 const THEMES = ['system', 'light', 'dark']
@@ -32,10 +32,10 @@ apply(kept())
 
 export function useTheme() {
   const [theme, setTheme] = useState(kept)
-  useEffect(() => apply(theme), [theme])
   const turn = () => {
     const next = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]
     keep(next)
+    apply(next)
     setTheme(next)
   }
   return [theme, turn]

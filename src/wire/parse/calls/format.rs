@@ -1,0 +1,314 @@
+//! Formats in which models write calls, as data for the grammars (engines F.2).
+
+use super::json::JsonForm;
+use super::literal::LiteralForm;
+use super::named::NamedForm;
+use super::notation::Quotes;
+use super::tagged::{Keys, TaggedForm};
+
+/// Format for calls: the markers they begin with, and the grammars that may follow.
+#[derive(Debug)]
+pub(in crate::wire::parse) struct Format {
+    /// Markers that begin a call or a section of calls, and end reasoning.
+    pub(in crate::wire::parse) starts: &'static [&'static str],
+    /// Markers that may begin a call as well, but also occur in reasoning and therefore do not end it.
+    pub(in crate::wire::parse) fences: &'static [&'static str],
+    /// Characters that may begin a call without a marker, at the very beginning of an answer only.
+    pub(in crate::wire::parse) bare: &'static str,
+    /// Forms to try in order; the first that recognises a call is used.
+    pub(in crate::wire::parse) forms: &'static [Form],
+}
+
+/// Grammar with the parameters of one format.
+#[derive(Debug)]
+pub(in crate::wire::parse) enum Form {
+    Json(JsonForm),
+    Named(NamedForm),
+    Tagged(TaggedForm),
+    Literal(LiteralForm),
+}
+
+const fn marked(starts: &'static [&'static str], forms: &'static [Form]) -> Format {
+    Format { starts, fences: &[], bare: "", forms }
+}
+
+/// Returns the form for objects with a name and arguments, closed by the marker `end`.
+const fn objects(end: &'static str) -> JsonForm {
+    JsonForm { name: "name", end, list: true, separators: "" }
+}
+
+const TAGGED_JSON: JsonForm = objects("</tool_call>");
+
+const QWEN3_CODER_FORM: TaggedForm = TaggedForm {
+    opens: &["<tool_call>"],
+    name: ("<function=", ">"),
+    end: "</function>",
+    key: ("<parameter=", ">"),
+    value: ("", "</parameter>"),
+    closes: &["</tool_call>"],
+    keys: Keys::Plain,
+    lines: true,
+    unclosed: true,
+};
+
+const GLM_FORM: TaggedForm = TaggedForm {
+    opens: &[],
+    name: ("<tool_call>", "\n"),
+    end: "</tool_call>",
+    key: ("<arg_key>", "</arg_key>"),
+    value: ("<arg_value>", "</arg_value>"),
+    closes: &[],
+    keys: Keys::Plain,
+    lines: false,
+    unclosed: false,
+};
+
+/// Format `<tool_call>{"name", "arguments"}</tool_call>`.
+pub(in crate::wire::parse) static HERMES: Format = marked(&["<tool_call>"], &[Form::Json(TAGGED_JSON)]);
+
+/// Format `<function=NAME><parameter=KEY>value</parameter></function>` in `<tool_call>`, which models sometimes
+/// omit.
+pub(in crate::wire::parse) static QWEN3_CODER: Format =
+    marked(&["<tool_call>", "<function="], &[Form::Tagged(QWEN3_CODER_FORM)]);
+
+/// Format like [`GLM`] inside a section, with a marker after the name.
+pub(in crate::wire::parse) static HY: Format = marked(
+    &["<tool_calls>", "<tool_call>"],
+    &[Form::Tagged(TaggedForm {
+        opens: &["<tool_calls>"],
+        name: ("<tool_call>", "<tool_sep>"),
+        closes: &["</tool_calls>"],
+        ..GLM_FORM
+    })],
+);
+
+/// Format `<tool_call>NAME<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`.
+pub(in crate::wire::parse) static GLM: Format = marked(&["<tool_call>"], &[Form::Tagged(GLM_FORM)]);
+
+/// Union of the formats that use `<tool_call>`, for models of which only that marker is known.
+pub(in crate::wire::parse) static TOOL_CALL: Format = marked(
+    &["<tool_call>", "<function="],
+    &[Form::Json(TAGGED_JSON), Form::Tagged(QWEN3_CODER_FORM), Form::Tagged(GLM_FORM)],
+);
+
+pub(in crate::wire::parse) static MINIMAX: Format = marked(
+    &["<minimax:tool_call>"],
+    &[Form::Tagged(TaggedForm {
+        opens: &["<minimax:tool_call>"],
+        name: ("<invoke name=\"", "\">"),
+        end: "</invoke>",
+        key: ("<parameter name=\"", "\">"),
+        value: ("", "</parameter>"),
+        closes: &["</minimax:tool_call>"],
+        keys: Keys::Plain,
+        lines: true,
+        unclosed: false,
+    })],
+);
+
+/// Format like [`MINIMAX`], with a token before each tag and with tags named after the parameters.
+pub(in crate::wire::parse) static MINIMAX_M3: Format = marked(
+    &["]<]minimax[>[<tool_call>"],
+    &[Form::Tagged(TaggedForm {
+        opens: &["]<]minimax[>[<tool_call>"],
+        name: ("]<]minimax[>[<invoke name=\"", "\">"),
+        end: "]<]minimax[>[</invoke>",
+        key: ("]<]minimax[>[<", ">"),
+        value: ("", "]<]minimax[>[</"),
+        closes: &["]<]minimax[>[</tool_call>"],
+        keys: Keys::Elements,
+        lines: false,
+        unclosed: false,
+    })],
+);
+
+const fn dsml(opens: &'static [&'static str], closes: &'static [&'static str]) -> TaggedForm {
+    TaggedForm {
+        opens,
+        name: ("<｜DSML｜invoke name=\"", "\">"),
+        end: "</｜DSML｜invoke>",
+        key: ("<｜DSML｜parameter name=\"", "\">"),
+        value: ("", "</｜DSML｜parameter>"),
+        closes,
+        keys: Keys::Typed,
+        lines: false,
+        unclosed: false,
+    }
+}
+
+/// Format of DeepSeek V3.2 and V4, whose outer tag differs.
+pub(in crate::wire::parse) static DSML: Format = marked(
+    &["<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"],
+    &[
+        Form::Tagged(dsml(&["<｜DSML｜function_calls>"], &["</｜DSML｜function_calls>"])),
+        Form::Tagged(dsml(&["<｜DSML｜tool_calls>"], &["</｜DSML｜tool_calls>"])),
+    ],
+);
+
+const DEEPSEEK_FORM: NamedForm = NamedForm {
+    section: "<｜tool▁calls▁begin｜>",
+    call: "<｜tool▁call▁begin｜>",
+    prefix: "",
+    separator: "<｜tool▁sep｜>",
+    id: "",
+    numbered: false,
+    brace: false,
+    fenced: false,
+    end: "<｜tool▁call▁end｜>",
+    close: "<｜tool▁calls▁end｜>",
+};
+
+const DEEPSEEK_STARTS: &[&str] = &["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"];
+
+/// Format of DeepSeek V3: a name and a fenced block between tokens.
+pub(in crate::wire::parse) static DEEPSEEK_V3: Format = marked(
+    DEEPSEEK_STARTS,
+    &[Form::Named(NamedForm {
+        prefix: "function<｜tool▁sep｜>",
+        separator: "\n",
+        fenced: true,
+        ..DEEPSEEK_FORM
+    })],
+);
+
+/// Format of DeepSeek V3.1: a name and JSON between tokens.
+pub(in crate::wire::parse) static DEEPSEEK_V31: Format =
+    marked(DEEPSEEK_STARTS, &[Form::Named(DEEPSEEK_FORM)]);
+
+pub(in crate::wire::parse) static KIMI_K2: Format = marked(
+    &["<|tool_calls_section_begin|>", "<|tool_call_begin|>"],
+    &[Form::Named(NamedForm {
+        section: "<|tool_calls_section_begin|>",
+        call: "<|tool_call_begin|>",
+        prefix: "",
+        separator: "<|tool_call_argument_begin|>",
+        id: "",
+        numbered: true,
+        brace: false,
+        fenced: false,
+        end: "<|tool_call_end|>",
+        close: "<|tool_calls_section_end|>",
+    })],
+);
+
+/// Format `[TOOL_CALLS]` with a list of objects, or with a name, `[ARGS]` and JSON for each call.
+pub(in crate::wire::parse) static MISTRAL: Format = marked(
+    &["[TOOL_CALLS]"],
+    &[
+        Form::Json(objects("")),
+        Form::Named(NamedForm {
+            section: "",
+            call: "[TOOL_CALLS]",
+            prefix: "",
+            separator: "[ARGS]",
+            id: "[CALL_ID]",
+            numbered: false,
+            brace: true,
+            fenced: false,
+            end: "",
+            close: "",
+        }),
+    ],
+);
+
+/// Format of objects with `name` and `parameters`, one after another, with or without a marker.
+pub(in crate::wire::parse) static LLAMA3: Format = Format {
+    starts: &["<|python_tag|>"],
+    fences: &[],
+    bare: "{[",
+    forms: &[Form::Json(JsonForm { separators: ";,", ..objects("") })],
+};
+
+/// List of objects that engines without a grammar for the model's own format request if a call is required.
+pub(in crate::wire::parse) static REQUIRED: Format =
+    Format { starts: &[], fences: &[], bare: "[{", forms: &[Form::Json(objects(""))] };
+
+pub(in crate::wire::parse) static INTERNLM: Format = marked(
+    &["<|action_start|><|plugin|>", "<|action_start|> <|plugin|>"],
+    &[Form::Json(JsonForm { list: false, ..objects("<|action_end|>") })],
+);
+
+pub(in crate::wire::parse) static GRANITE: Format =
+    marked(&["<|tool_call|>", "<tool_call>", "<function_call>"], &[Form::Json(TAGGED_JSON)]);
+
+/// Format of Jamba and Hunyuan: a list of objects in `<tool_calls>`.
+pub(in crate::wire::parse) static TOOL_CALLS: Format =
+    marked(&["<tool_calls>"], &[Form::Json(objects("</tool_calls>"))]);
+
+pub(in crate::wire::parse) static COHERE: Format =
+    marked(&["<|START_ACTION|>"], &[Form::Json(JsonForm { name: "tool_name", ..objects("<|END_ACTION|>") })]);
+
+pub(in crate::wire::parse) static PHI4: Format = marked(&["functools"], &[Form::Json(objects(""))]);
+
+/// List of objects, with or without a fenced block around it.
+pub(in crate::wire::parse) static XLAM: Format = Format {
+    starts: &["[TOOL_CALLS]"],
+    fences: &["```json", "```"],
+    bare: "[{",
+    forms: &[Form::Json(objects("```"))],
+};
+
+pub(in crate::wire::parse) static SEED: Format = marked(
+    &["<seed:tool_call>"],
+    &[Form::Tagged(TaggedForm {
+        opens: &["<seed:tool_call>"],
+        closes: &["</seed:tool_call>"],
+        ..QWEN3_CODER_FORM
+    })],
+);
+
+pub(in crate::wire::parse) static STEP3: Format = marked(
+    &["<｜tool_calls_begin｜>", "<｜tool_call_begin｜>"],
+    &[Form::Tagged(TaggedForm {
+        opens: &["<｜tool_calls_begin｜>", "<｜tool_call_begin｜>function<｜tool_sep｜>"],
+        name: ("<steptml:invoke name=\"", "\">"),
+        end: "</steptml:invoke>",
+        key: ("<steptml:parameter name=\"", "\">"),
+        value: ("", "</steptml:parameter>"),
+        closes: &["<｜tool_call_end｜>", "<｜tool_calls_end｜>"],
+        keys: Keys::Plain,
+        lines: false,
+        unclosed: false,
+    })],
+);
+
+const fn python(end: &'static str) -> LiteralForm {
+    LiteralForm { prefix: "", body: ('(', ')'), equals: '=', quotes: Quotes::Python, end }
+}
+
+/// Format `[f(a=1, b="x"), g()]`.
+pub(in crate::wire::parse) static PYTHONIC: Format = Format {
+    starts: &["<|python_start|>"],
+    fences: &[],
+    bare: "[",
+    forms: &[Form::Literal(python("<|python_end|>"))],
+};
+
+/// Format of OLMo 3: Python calls, one on each line.
+pub(in crate::wire::parse) static OLMO3: Format =
+    marked(&["<function_calls>"], &[Form::Literal(python("</function_calls>"))]);
+
+pub(in crate::wire::parse) static LFM2: Format = marked(
+    &["<|tool_call_start|>"],
+    &[Form::Literal(python("<|tool_call_end|>")), Form::Json(objects("<|tool_call_end|>"))],
+);
+
+const GEMMA_FORM: LiteralForm = LiteralForm {
+    prefix: "call:",
+    body: ('{', '}'),
+    equals: ':',
+    quotes: Quotes::Mark("<|\"|>"),
+    end: "<tool_call|>",
+};
+
+/// Format `call:NAME{key:<|"|>text<|"|>,n:1}`.
+pub(in crate::wire::parse) static GEMMA4: Format = marked(&["<|tool_call>"], &[Form::Literal(GEMMA_FORM)]);
+
+pub(in crate::wire::parse) static FUNCTIONGEMMA: Format = marked(
+    &["<start_function_call>"],
+    &[Form::Literal(LiteralForm {
+        quotes: Quotes::Mark("<escape>"),
+        end: "<end_function_call>",
+        ..GEMMA_FORM
+    })],
+);
