@@ -8,94 +8,26 @@ mod conversations;
 mod counters;
 mod files;
 mod owners;
+mod responses;
 mod seal_key;
+mod tables;
 
 pub(super) use batches::*;
 pub(super) use conversations::*;
 pub(super) use counters::*;
 pub(super) use files::*;
 pub(super) use owners::*;
+pub(super) use responses::*;
 pub(super) use seal_key::*;
+pub(super) use tables::{SCHEMA, readable, tables};
 
 use super::record::{
-    CLOSING, FinalState, Item, Json, Key, Kind, LINKS, Millis, NewResponse, Page, PageRequest, Side, State,
-    StoreCaps, StoreError, StoredEvents, StoredReplay, StoredResponse, Totals, weight_of_events,
-    weight_of_items,
+    CLOSING, Item, Json, Key, Kind, Millis, Page, PageRequest, Side, State, StoreCaps, StoreError,
+    StoredResponse, Totals,
 };
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-
-/// Version of the tables, and the oldest version of samewire (by this number) that may still use them.
-pub(super) const SCHEMA: (i64, i64) = (4, 1);
-
-/// Checks that this version may use tables of the given version and oldest reader. Fails if they need a newer one.
-pub(super) fn readable((version, reader): (i64, i64)) -> Result<(), StoreError> {
-    if reader <= SCHEMA.0 {
-        return Ok(());
-    }
-    Err(StoreError::unavailable(format_args!(
-        "its tables (version {version}) need a samewire that knows version {reader}; this one knows {}",
-        SCHEMA.0
-    )))
-}
-
-/// Returns the statements that create the tables; each may be run again. A later version adds only columns that may
-/// be null and have no default, so that no table is rewritten and an older samewire works on.
-pub(super) fn tables(text: &str) -> String {
-    TABLES.replace("$TEXT", text)
-}
-
-const TABLES: &str = "
-CREATE TABLE IF NOT EXISTS samewire_schema (version BIGINT NOT NULL, reader BIGINT NOT NULL);
-CREATE TABLE IF NOT EXISTS samewire_records (
-    tenant $TEXT NOT NULL, id $TEXT NOT NULL, kind BIGINT NOT NULL, version BIGINT NOT NULL, state BIGINT NOT NULL,
-    created BIGINT NOT NULL, touched BIGINT NOT NULL, expires BIGINT NOT NULL, background BIGINT NOT NULL,
-    previous $TEXT, conversation $TEXT, owner $TEXT NOT NULL, term BIGINT NOT NULL, lease BIGINT NOT NULL,
-    cancel BIGINT NOT NULL, events BIGINT NOT NULL, bytes BIGINT NOT NULL,
-    request $TEXT NOT NULL, response $TEXT NOT NULL,
-    PRIMARY KEY (tenant, id));
-CREATE INDEX IF NOT EXISTS samewire_ended ON samewire_records (touched, tenant, id) WHERE state >= 2;
-CREATE INDEX IF NOT EXISTS samewire_weights ON samewire_records (bytes);
-CREATE INDEX IF NOT EXISTS samewire_expiring ON samewire_records (expires) WHERE state >= 2;
-CREATE INDEX IF NOT EXISTS samewire_running ON samewire_records (lease) WHERE state < 2;
-CREATE TABLE IF NOT EXISTS samewire_items (
-    tenant $TEXT NOT NULL, holder $TEXT NOT NULL, side BIGINT NOT NULL, place BIGINT NOT NULL, id $TEXT NOT NULL,
-    body $TEXT NOT NULL,
-    PRIMARY KEY (tenant, holder, side, place),
-    FOREIGN KEY (tenant, holder) REFERENCES samewire_records (tenant, id) ON DELETE CASCADE);
-CREATE INDEX IF NOT EXISTS samewire_item_ids ON samewire_items (tenant, id, side, holder, place);
-CREATE TABLE IF NOT EXISTS samewire_events (
-    tenant $TEXT NOT NULL, holder $TEXT NOT NULL, seq BIGINT NOT NULL, body $TEXT NOT NULL,
-    PRIMARY KEY (tenant, holder, seq),
-    FOREIGN KEY (tenant, holder) REFERENCES samewire_records (tenant, id) ON DELETE CASCADE);
-CREATE TABLE IF NOT EXISTS samewire_counters (
-    name $TEXT NOT NULL, kind BIGINT NOT NULL, begins BIGINT NOT NULL, writer $TEXT NOT NULL, ends BIGINT NOT NULL,
-    amount BIGINT NOT NULL,
-    PRIMARY KEY (name, kind, begins, writer));
-CREATE INDEX IF NOT EXISTS samewire_counters_ending ON samewire_counters (ends);
-CREATE TABLE IF NOT EXISTS samewire_files (
-    tenant $TEXT NOT NULL, id $TEXT NOT NULL, purpose BIGINT NOT NULL, state BIGINT NOT NULL, name $TEXT NOT NULL,
-    created BIGINT NOT NULL, expires BIGINT NOT NULL, bytes BIGINT NOT NULL, line_count BIGINT NOT NULL,
-    chunks BIGINT NOT NULL,
-    PRIMARY KEY (tenant, id));
-CREATE INDEX IF NOT EXISTS samewire_files_expiring ON samewire_files (expires);
-CREATE TABLE IF NOT EXISTS samewire_chunks (
-    tenant $TEXT NOT NULL, holder $TEXT NOT NULL, place BIGINT NOT NULL, first_line BIGINT NOT NULL,
-    line_count BIGINT NOT NULL, body $TEXT NOT NULL,
-    PRIMARY KEY (tenant, holder, place));
-CREATE INDEX IF NOT EXISTS samewire_chunk_lines ON samewire_chunks (tenant, holder, first_line);
-CREATE TABLE IF NOT EXISTS samewire_batches (
-    tenant $TEXT NOT NULL, id $TEXT NOT NULL, status BIGINT NOT NULL, created BIGINT NOT NULL,
-    expires BIGINT NOT NULL, gone BIGINT NOT NULL, cancel BIGINT NOT NULL, owner $TEXT NOT NULL,
-    term BIGINT NOT NULL, lease BIGINT NOT NULL, version BIGINT NOT NULL, caller $TEXT NOT NULL,
-    input_file $TEXT NOT NULL, output_file $TEXT NOT NULL, error_file $TEXT NOT NULL, line_cursor BIGINT NOT NULL,
-    ahead $TEXT NOT NULL, facts $TEXT NOT NULL,
-    PRIMARY KEY (tenant, id));
-CREATE INDEX IF NOT EXISTS samewire_batches_open ON samewire_batches (lease) WHERE status < 3;
-CREATE INDEX IF NOT EXISTS samewire_batches_gone ON samewire_batches (gone);
-CREATE TABLE IF NOT EXISTS samewire_seal_keys (id $TEXT NOT NULL, body $TEXT NOT NULL, PRIMARY KEY (id));
-";
 
 const RECORD: &str = "tenant, id, kind, version, state, created, touched, expires, background, previous, \
     conversation, owner, term, lease, cancel, events, bytes, request, response";
@@ -417,91 +349,6 @@ async fn insert_record<S: Sql>(s: &mut S, record: &StoredResponse, kind: Kind) -
     if s.execute(&sql, &values).await? == 0 { Err(StoreError::Conflict) } else { Ok(()) }
 }
 
-pub(super) async fn create<S: Sql>(s: &mut S, new: &NewResponse, now: &Millis) -> Result<(), StoreError> {
-    let record = StoredResponse::first(new, s.caps(), *now);
-    insert_record(s, &record, Kind::Response).await?;
-    insert_items(s, &new.key, Side::Input, 0, &new.input).await?;
-    insert_items(s, &new.key, Side::Output, 0, &new.output).await?;
-    make_room(s, &new.key, WeightChange { before: 0, after: record.bytes, closing: false }).await
-}
-
-pub(super) async fn start<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    term: &u64,
-    response: &Json,
-    now: &Millis,
-) -> Result<(), StoreError> {
-    let head = owned(s, key, *term, *now).await?;
-    match head.state {
-        State::Queued => {}
-        State::InProgress => return Ok(()),
-        _ => return Err(StoreError::Conflict),
-    }
-    let bytes = head.bytes.saturating_sub(head.response) + response.len() as u64;
-    let sql = "UPDATE samewire_records SET state = 1, response = $1, bytes = $2, touched = $3 \
-               WHERE tenant = $4 AND id = $5";
-    let values = [response.into(), bytes.into(), now.into(), (&key.tenant).into(), (&key.id).into()];
-    s.later(sql, &values).await?;
-    make_room(s, key, WeightChange { before: head.bytes, after: bytes, closing: false }).await
-}
-
-pub(super) async fn append_events<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    term: &u64,
-    events: &StoredEvents,
-    now: &Millis,
-) -> Result<(), StoreError> {
-    let head = owned(s, key, *term, *now).await?;
-    if head.state.is_terminal() {
-        return Err(StoreError::Conflict);
-    }
-    let fresh = events.fresh(head.events)?;
-    let bytes = head.bytes + weight_of_events(fresh);
-    insert_events(s, key, head.events, fresh).await?;
-    let sql = "UPDATE samewire_records SET events = $1, bytes = $2, lease = $3 WHERE tenant = $4 AND id = $5";
-    let (total, lease) = (head.events + fresh.len() as u64, now.saturating_add(s.caps().lease));
-    let values = [total.into(), bytes.into(), lease.into(), (&key.tenant).into(), (&key.id).into()];
-    s.later(sql, &values).await?;
-    make_room(s, key, WeightChange { before: head.bytes, after: bytes, closing: false }).await
-}
-
-pub(super) async fn finish<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    term: &u64,
-    finish: &FinalState,
-    now: &Millis,
-) -> Result<(), StoreError> {
-    let head = owned(s, key, *term, *now).await?;
-    if head.state.is_terminal() {
-        let same = head.state == finish.state && get(s, key, now).await?.response == finish.response;
-        return if same { Ok(()) } else { Err(StoreError::Conflict) };
-    }
-    let fresh = finish.events.fresh(head.events)?;
-    let bytes = head.bytes.saturating_sub(head.response)
-        + finish.response.len() as u64
-        + weight_of_items(&finish.output)
-        + weight_of_events(fresh);
-    insert_events(s, key, head.events, fresh).await?;
-    insert_items(s, key, Side::Output, 0, &finish.output).await?;
-    let sql = "UPDATE samewire_records SET state = $1, response = $2, events = $3, bytes = $4, touched = $5, \
-               expires = $6 WHERE tenant = $7 AND id = $8";
-    let values = [
-        (finish.state as i64).into(),
-        (&finish.response).into(),
-        (head.events + fresh.len() as u64).into(),
-        bytes.into(),
-        now.into(),
-        now.saturating_add(s.caps().ttl).into(),
-        (&key.tenant).into(),
-        (&key.id).into(),
-    ];
-    s.later(sql, &values).await?;
-    make_room(s, key, WeightChange { before: head.bytes, after: bytes, closing: true }).await
-}
-
 async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<StoredResponse, StoreError> {
     let sql = format!(
         "SELECT {RECORD} FROM samewire_records \
@@ -511,10 +358,6 @@ async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result
     s.query(&sql, &values).await?.first().ok_or(StoreError::NotFound)?.record()
 }
 
-pub(super) async fn get<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<StoredResponse, StoreError> {
-    record(s, key, Kind::Response, *now).await
-}
-
 async fn remove<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<(), StoreError> {
     let sql = "DELETE FROM samewire_records \
                WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4) RETURNING bytes";
@@ -522,10 +365,6 @@ async fn remove<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result
     let rows = s.query(sql, &values).await?;
     s.add_to_totals(-1, -rows.first().ok_or(StoreError::NotFound)?.int(0)?);
     Ok(())
-}
-
-pub(super) async fn delete<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<(), StoreError> {
-    remove(s, key, Kind::Response, *now).await
 }
 
 /// Reads the state of a record without locking it; [`head`] is for operations that write.
@@ -565,150 +404,9 @@ async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, range: &PageRequest) -> 
     Ok(Page { items, more })
 }
 
-pub(super) async fn input_items<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    range: &PageRequest,
-    now: &Millis,
-) -> Result<Page, StoreError> {
-    state(s, key, Kind::Response, *now).await?;
-    page(s, key, Side::Input, range).await
-}
-
-pub(super) async fn events_after<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    after: &Option<u64>,
-    limit: &usize,
-    now: &Millis,
-) -> Result<StoredReplay, StoreError> {
-    let row = state(s, key, Kind::Response, *now).await?;
-    let (state, total) = (row.state(0)?, row.count(1)?);
-    let from = after.map_or(0, |after| after.saturating_add(1));
-    // Reads up to the total that was just read: events that another replica adds meanwhile come with the next call.
-    let sql = "SELECT body FROM samewire_events WHERE tenant = $1 AND holder = $2 AND seq >= $3 AND seq < $4 \
-               ORDER BY seq LIMIT $5";
-    let values = [(&key.tenant).into(), (&key.id).into(), from.into(), total.into(), (*limit as u64).into()];
-    let rows = s.query(sql, &values).await?;
-    let bodies = rows.iter().map(|row| row.text(0)).collect::<Result<_, _>>()?;
-    Ok(StoredReplay { events: StoredEvents { from, bodies }, total, state })
-}
-
-/// Reads a response and its ancestors, youngest first.
-async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Result<Vec<Arc<str>>, StoreError> {
-    let sql = "WITH RECURSIVE links (id, previous, state, expires, conversation, depth) AS (
-        SELECT id, previous, state, expires, conversation, CAST(1 AS BIGINT) FROM samewire_records
-        WHERE tenant = $1 AND id = $2 AND kind = 0
-        UNION ALL
-        SELECT older.id, older.previous, older.state, older.expires, older.conversation, links.depth + 1
-        FROM samewire_records AS older JOIN links ON older.id = links.previous
-        WHERE older.tenant = $1 AND older.kind = 0 AND links.depth <= $3)
-        SELECT id, previous, state, expires, conversation FROM links ORDER BY depth";
-    let values = [(&key.tenant).into(), (&key.id).into(), SqlValue::from(LINKS as u64)];
-    let mut ids = Vec::new();
-    let mut previous = Some(Arc::clone(&key.id));
-    for row in s.query(sql, &values).await? {
-        let reached = row.state(2)?;
-        if reached.is_terminal() && row.count(3)? <= now {
-            return Err(StoreError::NotFound);
-        }
-        if !reached.is_terminal() {
-            return Err(StoreError::Conflict);
-        }
-        if let Some(id) = row.maybe(4)? {
-            let of = Key { tenant: Arc::clone(&key.tenant), id };
-            match state(s, &of, Kind::Conversation, now).await {
-                Ok(_) => return Err(StoreError::InConversation),
-                Err(StoreError::NotFound) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        if ids.len() == LINKS {
-            return Err(StoreError::Full);
-        }
-        ids.push(row.text(0)?);
-        previous = row.maybe(1)?;
-    }
-    if previous.is_some() { Err(StoreError::NotFound) } else { Ok(ids) }
-}
-
 /// Returns the placeholders `$2, $3, …` up to the last of this many values.
 fn placeholders(values: usize) -> String {
     (2..=values).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ")
-}
-
-pub(super) async fn chain<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    bytes: &u64,
-    now: &Millis,
-) -> Result<Vec<Item>, StoreError> {
-    let mut ids = links(s, key, *now).await?;
-    ids.reverse();
-    let mut weight = 0;
-    let mut items = Vec::new();
-    for ids in ids.chunks(ROWS) {
-        // Some ids are repeated, so that few different statements have to be prepared.
-        let again = ids.iter().cycle().take(ids.len().next_power_of_two());
-        let named: Vec<SqlValue> = std::iter::once(&key.tenant).chain(again).map(SqlValue::from).collect();
-        let of =
-            format!("FROM samewire_items WHERE tenant = $1 AND holder IN ({})", placeholders(named.len()));
-        // The size is checked before anything is fetched.
-        let sql = format!("SELECT CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) {of}");
-        weight += s.query(&sql, &named).await?.first().map_or(Ok(0), |row| row.count(0))?;
-        if weight > *bytes {
-            return Err(StoreError::Full);
-        }
-        let sql = format!("SELECT id, body, holder {of} ORDER BY side DESC, place");
-        let mut found = Vec::new();
-        for row in s.query(&sql, &named).await? {
-            let holder = row.text(2)?;
-            found.push((ids.iter().position(|id| *id == holder), row.item(0)?));
-        }
-        found.sort_by_key(|(link, _)| *link);
-        items.extend(found.into_iter().map(|(_, item)| item));
-    }
-    Ok(items)
-}
-
-pub(super) async fn refresh<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<(), StoreError> {
-    let sql = "UPDATE samewire_records SET expires = $1, touched = $2
-        WHERE tenant = $3 AND kind = 0 AND state >= 2 AND expires > $2 AND expires <= $4 AND id IN (
-            WITH RECURSIVE links (id, previous, depth) AS (
-                SELECT id, previous, CAST(1 AS BIGINT) FROM samewire_records
-                WHERE tenant = $3 AND id = $5 AND kind = 0
-                UNION ALL
-                SELECT older.id, older.previous, links.depth + 1
-                FROM samewire_records AS older JOIN links ON older.id = links.previous
-                WHERE older.tenant = $3 AND older.kind = 0 AND links.depth < $6)
-            SELECT id FROM links)";
-    let values = [
-        now.saturating_add(s.caps().ttl).into(),
-        now.into(),
-        (&key.tenant).into(),
-        now.saturating_add(s.caps().ttl / 2).into(),
-        (&key.id).into(),
-        SqlValue::from(LINKS as u64),
-    ];
-    s.later(sql, &values).await
-}
-
-pub(super) async fn resolve<S: Sql>(
-    s: &mut S,
-    tenant: &Arc<str>,
-    ids: &[Arc<str>],
-    now: &Millis,
-) -> Result<Vec<Option<Item>>, StoreError> {
-    let sql = "SELECT i.id, i.body FROM samewire_items AS i \
-               JOIN samewire_records AS r ON r.tenant = i.tenant AND r.id = i.holder \
-               WHERE i.tenant = $1 AND i.id = $2 AND (r.state < 2 OR r.expires > $3) \
-               ORDER BY i.side, i.holder, i.place LIMIT 1";
-    let mut items = Vec::with_capacity(ids.len());
-    for id in ids {
-        let rows = s.query(sql, &[tenant.into(), id.into(), now.into()]).await?;
-        items.push(rows.first().map(|row| row.item(0)).transpose()?);
-    }
-    Ok(items)
 }
 
 pub(super) async fn sweep<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, StoreError> {
