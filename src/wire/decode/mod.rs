@@ -6,24 +6,24 @@
 mod chat;
 mod checked;
 mod completions;
+mod finish_word;
+mod logprobs;
 mod members;
 mod messages;
 mod parts;
 mod responses;
+mod usage;
 
-use super::event::{
-    ChunkUsage, Delta, Event, Finish, FrameExtras, Head, Logprobs, PartName, Reason, TokenLogprob, ToolEntry,
-    Usage,
-};
+use super::event::{ChunkUsage, Delta, Event, Finish, FrameExtras, Head, PartName, ToolEntry};
 use super::fault::{Failure, Fault, is_error_object};
 use super::options::{PromoteReasoning, ResponsesDialect, UnknownFields};
 use super::rule::Rule;
 use super::sse::Frame;
 use super::{Api, Extensions, Shape};
-use crate::json::{
-    Extras, Few, Raw, Read, Scanner, Text, integer, object, pass_part, read, read_into, read_with_null,
-};
-use std::borrow::Cow;
+use crate::json::{Extras, Few, Raw, Text, integer, object, pass_part, read_into, read_with_null};
+use finish_word::{FinishWord, is_natural_stop, read_finish};
+use logprobs::{LogprobShape, read_logprobs};
+use usage::UsageBody;
 
 pub(super) use checked::Checks;
 
@@ -121,30 +121,6 @@ struct ChunkDecoder {
     reading: ReadOptions,
     pieces: for<'a> fn(&mut ChoiceBody<'a>, &mut ChoiceEmitter<'a, '_>) -> Result<(), BadField>,
     logprobs: LogprobShape,
-}
-
-/// API of the answer. Each API has its own shape of logprobs that its clients can read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LogprobShape {
-    Chat,
-    Completions,
-}
-
-impl LogprobShape {
-    fn select(self, body: LogprobBody<'_>) -> Result<Option<Logprobs<'_>>, BadField> {
-        match self {
-            Self::Chat => body.tokens(),
-            Self::Completions => body.of_completion(),
-        }
-    }
-
-    /// Returns true if the client gets another shape than the engine sent, or a value that the engine left out.
-    fn mends(self, found: &Logprobs<'_>) -> bool {
-        let Logprobs::Tokens { content, refusal } = found else { return false };
-        let lacks = |entry: &TokenLogprob<'_>| entry.logprob.is_none();
-        let mut entries = [content, refusal].into_iter().flatten().flatten();
-        self == Self::Completions || entries.any(|entry| lacks(entry) || entry.top.iter().any(lacks))
-    }
 }
 
 /// Error: a field that samewire emits has the wrong type.
@@ -281,7 +257,7 @@ struct ChoiceEmitter<'a, 'to> {
 
 impl<'a> ChoiceEmitter<'a, '_> {
     fn attach_extras(&mut self, choice: &mut ChoiceBody<'a>, shape: LogprobShape) -> Result<(), BadField> {
-        self.extras.logprobs = logprobs(choice.logprobs, shape, self.reading, self.to)?;
+        self.extras.logprobs = read_logprobs(choice.logprobs, shape, self.reading, self.to)?;
         self.extras.choice_extensions = take_requested(self.reading.extensions, &mut choice.rest);
         note_unknown(&choice.rest, self.to);
         self.extras.choice = std::mem::take(&mut choice.rest);
@@ -462,273 +438,6 @@ fn note_unknown(rest: &Extras<'_>, to: &mut dyn EventSink) {
     for _ in rest.iter().filter(|(_, raw)| raw.get() != "null") {
         to.count_rule(Rule::UnknownField);
     }
-}
-
-object! {
-    struct UsageBody<'a> {
-        prompt: Raw<'a> = "prompt_tokens",
-        input: Raw<'a> = "input_tokens",
-        completion: Raw<'a> = "completion_tokens",
-        output: Raw<'a> = "output_tokens",
-        total: Raw<'a> = "total_tokens",
-        cached: Raw<'a> = "cached_tokens",
-        cache_hit: Raw<'a> = "prompt_cache_hit_tokens",
-        reasoning: Raw<'a> = "reasoning_tokens",
-        prompt_details: UsageDetails<'a> = "prompt_tokens_details",
-        input_details: UsageDetails<'a> = "input_tokens_details",
-        completion_details: UsageDetails<'a> = "completion_tokens_details",
-        output_details: UsageDetails<'a> = "output_tokens_details",
-    }
-}
-
-object! {
-    struct UsageDetails<'a> {
-        cached: Raw<'a> = "cached_tokens",
-        audio: Raw<'a> = "audio_tokens",
-        image: Raw<'a> = "image_tokens",
-        text: Raw<'a> = "text_tokens",
-        cache_write: Raw<'a> = "cache_write_tokens",
-        reasoning: Raw<'a> = "reasoning_tokens",
-        accepted: Raw<'a> = "accepted_prediction_tokens",
-        rejected: Raw<'a> = "rejected_prediction_tokens",
-    }
-}
-
-impl<'a> UsageDetails<'a> {
-    fn counts(&self) -> [Option<Raw<'a>>; 8] {
-        let Self { cached, audio, image, text, cache_write, reasoning, accepted, rejected, .. } = self;
-        [*cached, *audio, *image, *text, *cache_write, *reasoning, *accepted, *rejected]
-    }
-}
-
-impl UsageBody<'_> {
-    /// Returns the counts, each from the first of its known places that has one. `None` if prompt, completion and
-    /// total are all absent (an empty object is no usage), or if one of them is given and is no count.
-    fn counts(&self, to: &mut dyn EventSink) -> Option<Usage> {
-        let usage = self.read();
-        if (usage.is_some() || self.is_wrong()) && !self.is_canonical() {
-            to.count_rule(Rule::Usage);
-        }
-        usage
-    }
-
-    /// Returns the places of prompt, completion and total.
-    fn first_counts(&self) -> [[Option<Raw<'_>>; 2]; 3] {
-        [[self.prompt, self.input], [self.completion, self.output], [self.total, None]]
-    }
-
-    /// Returns true if prompt, completion or total is given, but nowhere as a whole number from 0 on. A 0 in its place
-    /// would be a count that nobody has made.
-    fn is_wrong(&self) -> bool {
-        let is_wrong = |places: &[Option<Raw<'_>>; 2]| {
-            let mut given = places.iter().flatten().peekable();
-            given.peek().is_some() && given.all(|raw| integer(*raw).is_none())
-        };
-        self.first_counts().iter().any(is_wrong)
-    }
-
-    fn read(&self) -> Option<Usage> {
-        if self.is_wrong() {
-            return None;
-        }
-        let count = |raw: Option<Raw<'_>>| raw.and_then(integer);
-        let first = |places: &[Option<Raw<'_>>]| places.iter().find_map(|raw| count(*raw));
-        let (prompt, completion) =
-            (first(&[self.prompt, self.input]), first(&[self.completion, self.output]));
-        let total = count(self.total);
-        prompt.or(completion).or(total)?;
-        let none = UsageDetails::default();
-        let details =
-            [&self.prompt_details, &self.input_details, &self.completion_details, &self.output_details];
-        let [of_prompt, of_input, of_completion, of_output] =
-            details.map(|details| details.as_ref().unwrap_or(&none));
-        let (prompt, completion) = (prompt.unwrap_or(0), completion.unwrap_or(0));
-        let cached = [of_prompt.cached, self.cached, of_input.cached, self.cache_hit];
-        let reasoning = [of_completion.reasoning, self.reasoning, of_output.reasoning];
-        Some(Usage {
-            prompt,
-            completion,
-            total: total.unwrap_or_else(|| prompt.saturating_add(completion)),
-            cached: first(&cached).unwrap_or(0),
-            prompt_audio: count(of_prompt.audio).unwrap_or(0),
-            prompt_image: count(of_prompt.image),
-            prompt_text: count(of_prompt.text),
-            cache_write: count(of_prompt.cache_write),
-            reasoning: first(&reasoning),
-            completion_audio: count(of_completion.audio).unwrap_or(0),
-            accepted: count(of_completion.accepted).unwrap_or(0),
-            rejected: count(of_completion.rejected).unwrap_or(0),
-        })
-    }
-
-    fn is_canonical(&self) -> bool {
-        let other = [self.input, self.output, self.cached, self.cache_hit, self.reasoning];
-        let details = [&self.prompt_details, &self.completion_details].into_iter().flatten();
-        let of_details = details.flat_map(UsageDetails::counts);
-        let mut counts = self.first_counts().into_iter().flatten().chain(of_details).flatten();
-        if counts.any(|raw| integer(raw).is_none()) {
-            return false;
-        }
-        self.prompt_details.is_some()
-            && self.completion_details.is_some()
-            && other.iter().all(Option::is_none)
-            && self.rest.is_empty()
-    }
-}
-
-/// Meaning of an engine's finish word (wire-format 2.6).
-enum FinishWord {
-    No,
-    Finish(Reason),
-    Aborted,
-}
-
-object! {
-    /// SGLang's inner form of a finish, which leaks out on some aborts: `{"type":"abort","message":…}`.
-    struct FinishBody<'a> { kind: Text<'a> = "type", }
-}
-
-/// Returns true if the model stopped by itself, by a known finish word.
-fn is_natural_stop(finish_reason: Option<Raw<'_>>) -> bool {
-    read_finish(finish_reason).is_ok_and(|(word, rules)| {
-        matches!(word, FinishWord::Finish(Reason::Stop)) && !rules.contains(&Rule::FinishUnknown)
-    })
-}
-
-/// Reads `finish_reason`. Returns its meaning, and the rules by which it departs from the format. Fails if it is
-/// neither a string nor an object with a type.
-fn read_finish(raw: Option<Raw<'_>>) -> Result<(FinishWord, &'static [Rule]), BadField> {
-    const OTHER: &[Rule] = &[Rule::FinishWord];
-    let Some(raw) = raw else { return Ok((FinishWord::No, &[])) };
-    let word = match Text::of(raw) {
-        Some(word) => word,
-        None => {
-            let body: FinishBody<'_> = read(raw.get()).map_err(|_| BadField)?;
-            body.kind.ok_or(BadField)?
-        }
-    };
-    let decoded = word.decoded();
-    let has_capitals = decoded.bytes().any(|byte| byte.is_ascii_uppercase());
-    let lower = if has_capitals { decoded.to_ascii_lowercase().into() } else { Cow::Borrowed(&*decoded) };
-    let known = match &*lower {
-        "" => return Ok((FinishWord::No, &[])),
-        "abort" | "aborted" | "cancelled" | "canceled" | "unknown" | "insufficient_system_resource" => {
-            return Ok((FinishWord::Aborted, OTHER));
-        }
-        // Words such as `network_error` name a failure.
-        word if word.ends_with("error") => return Ok((FinishWord::Aborted, OTHER)),
-        "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" | "stop_token" | "stop_str" | "complete" => {
-            Some(Reason::Stop)
-        }
-        "length"
-        | "max_tokens"
-        | "max_new_tokens"
-        | "model_length"
-        | "model_context_window_exceeded"
-        // vLLM cuts an answer that repeats itself.
-        | "repetition"
-        // The turn is to be continued, so it must not look finished.
-        | "pause_turn" => Some(Reason::Length),
-        "tool_calls" | "tool_call" | "tool_use" => Some(Reason::ToolCalls),
-        "function_call" => Some(Reason::FunctionCall),
-        "content_filter" | "content-filter" | "safety" | "sensitive" | "refusal" => Some(Reason::ContentFilter),
-        _ => None,
-    };
-    let reason = known.unwrap_or(Reason::Stop);
-    let rules: &[Rule] = match known {
-        Some(reason) if reason.as_str() == decoded => &[],
-        Some(_) => OTHER,
-        None => &[Rule::FinishWord, Rule::FinishUnknown],
-    };
-    Ok((FinishWord::Finish(reason), rules))
-}
-
-object! {
-    struct LogprobEntry<'a> {
-        token: Text<'a> = "token",
-        logprob: Raw<'a> = "logprob",
-        bytes: Raw<'a> = "bytes",
-        top: Vec<TokenLogprob<'a>> = "top_logprobs",
-    }
-}
-
-impl<'a> Read<'a> for TokenLogprob<'a> {
-    fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
-        let entry: LogprobEntry<'_> = from.read()?;
-        let is_number = |raw: Raw<'_>| raw.get().starts_with(|c: char| c == '-' || c.is_ascii_digit());
-        if !entry.logprob.is_none_or(is_number) || !entry.bytes.is_none_or(|raw| raw.get().starts_with('[')) {
-            return None;
-        }
-        *self = Self {
-            token: entry.token.unwrap_or_default(),
-            logprob: entry.logprob,
-            bytes: entry.bytes,
-            top: entry.top.unwrap_or_default(),
-        };
-        Some(())
-    }
-}
-
-object! {
-    /// Both shapes of `logprobs`: chat's lists of entries and the legacy parallel arrays.
-    struct LogprobBody<'a> {
-        content: Vec<TokenLogprob<'a>> = "content",
-        refusal: Vec<TokenLogprob<'a>> = "refusal",
-        tokens: Raw<'a> = "tokens",
-        token_logprobs: Raw<'a> = "token_logprobs",
-        top_logprobs: Raw<'a> = "top_logprobs",
-        text_offset: Raw<'a> = "text_offset",
-    }
-}
-
-impl<'a> LogprobBody<'a> {
-    fn tokens(self) -> Result<Option<Logprobs<'a>>, BadField> {
-        let filled = |list: Option<Vec<TokenLogprob<'a>>>| list.filter(|list| !list.is_empty());
-        let (content, refusal) = (filled(self.content), filled(self.refusal));
-        Ok((content.is_some() || refusal.is_some()).then_some(Logprobs::Tokens { content, refusal }))
-    }
-
-    /// Returns the legacy arrays, or entries in chat's shape, which llama.cpp also writes in completions.
-    fn of_completion(self) -> Result<Option<Logprobs<'a>>, BadField> {
-        match self.tokens {
-            Some(_) => self.legacy(),
-            // Completions have no refusals.
-            None => {
-                Ok(self.tokens()?.filter(|said| matches!(said, Logprobs::Tokens { content: Some(_), .. })))
-            }
-        }
-    }
-
-    fn legacy(self) -> Result<Option<Logprobs<'a>>, BadField> {
-        let lists = [self.tokens, self.token_logprobs, self.top_logprobs, self.text_offset];
-        if !lists.iter().flatten().all(|list| list.get().starts_with('[')) {
-            return Err(BadField);
-        }
-        let said = self
-            .tokens
-            .is_some_and(|list| !list.get().trim_matches(['[', ']', ' ', '\n', '\r', '\t']).is_empty());
-        Ok(said.then_some(Logprobs::Legacy(lists)))
-    }
-}
-
-/// Reads `logprobs`, if the client asked for them. Fails if they have neither known shape.
-fn logprobs<'a>(
-    raw: Option<Raw<'a>>,
-    shape: LogprobShape,
-    reading: ReadOptions,
-    to: &mut dyn EventSink,
-) -> Result<Option<Logprobs<'a>>, BadField> {
-    let Some(raw) = raw else { return Ok(None) };
-    let body: LogprobBody<'_> = read(raw.get()).map_err(|_| BadField)?;
-    let found = shape.select(body)?;
-    if found.is_some() && !reading.logprobs {
-        to.count_rule(Rule::LogprobsUnasked);
-        return Ok(None);
-    }
-    if found.as_ref().is_some_and(|found| shape.mends(found)) {
-        to.count_rule(Rule::Logprobs);
-    }
-    Ok(found)
 }
 
 #[cfg(test)]
