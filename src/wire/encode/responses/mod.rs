@@ -14,6 +14,7 @@ mod finished;
 mod foreign;
 mod item;
 mod object;
+mod reasoning;
 mod recovered;
 mod text_events;
 
@@ -34,13 +35,12 @@ use crate::wire::event::{
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{ResponsesDialect, ResponsesReasoning};
 use crate::wire::{OutputBuffer, Stamp, ident};
-use bytes::BytesMut;
 use call::CallItem;
 use event::EventWriter;
 use foreign::Foreign;
-use item::{Item, OutputKind, OutputPart, ReasoningItem};
+use item::{Item, OutputKind, OutputPart};
 use object::{Object, ResponseEnding};
-use text_events::{EventText, REASONING, SUMMARY, TextEvents};
+use text_events::EventText;
 
 /// Function that encrypts a reasoning item's text into its `encrypted_content` (wire-format 4.5). Returns `None` if
 /// it cannot.
@@ -333,65 +333,6 @@ impl Response {
         index
     }
 
-    fn push_reasoning(&mut self, text: &Text<'_>, out: &mut OutputBuffer) {
-        match self.reasoning {
-            ResponsesReasoning::Content => self.push_thought(&[REASONING], text, out),
-            ResponsesReasoning::Summary => self.push_thought(&[SUMMARY], text, out),
-            // A summary that the engine sends itself must not be mixed with a copy of the text.
-            ResponsesReasoning::Both => {
-                let mirrored = self.current_reasoning().is_none_or(|thought| thought.takes_mirror());
-                self.push_thought(if mirrored { &[REASONING, SUMMARY] } else { &[REASONING] }, text, out);
-            }
-            ResponsesReasoning::None => {}
-        }
-    }
-
-    /// Appends text of the engine's own summary. Dropped if the summary is already a copy of the text, which it
-    /// would repeat.
-    fn push_summary(&mut self, text: &Text<'_>, out: &mut OutputBuffer) {
-        let mirrored = self.current_reasoning().is_some_and(|thought| thought.mirrored);
-        if self.reasoning != ResponsesReasoning::None && !mirrored {
-            self.push_thought(&[SUMMARY], text, out);
-        }
-    }
-
-    /// Returns the reasoning item that the next text continues, if any.
-    fn current_reasoning(&mut self) -> Option<&mut ReasoningItem> {
-        match self.items.get_mut(self.current?)? {
-            Item { kind: OutputKind::Reasoning(thought), .. } => Some(thought),
-            _ => None,
-        }
-    }
-
-    /// Stores the engine's `encrypted_content` in a reasoning item. `late`: in the last one, even if it has ended.
-    /// Ignored unless the engine is its source.
-    fn store_encrypted(&mut self, text: &Text<'_>, late: bool, out: &mut OutputBuffer) {
-        if !matches!(self.sealing, Sealing::Engine) {
-            return;
-        }
-        let is_reasoning = |item: &Item| matches!(item.kind, OutputKind::Reasoning(_));
-        let at = match late {
-            true => self.items.iter().rposition(is_reasoning),
-            false => self.current.filter(|at| self.items.get(*at).is_some_and(is_reasoning)),
-        };
-        let at = match at {
-            Some(at) => at,
-            None if late || self.reasoning == ResponsesReasoning::None => return,
-            None => self.open(OutputKind::Reasoning(ReasoningItem::default()), out),
-        };
-        if !late {
-            self.current = Some(at);
-        }
-        if let Some(Item { kind: OutputKind::Reasoning(thought), open, .. }) = self.items.get_mut(at)
-            && thought.sealed.is_none()
-        {
-            thought.late = !*open;
-            let mut spelled = BytesMut::new();
-            text.write(&mut spelled);
-            thought.sealed = Some(String::from_utf8_lossy(&spelled).into_owned());
-        }
-    }
-
     /// Adds an annotation to the current answer text; ignored if there is none.
     fn annotate(&mut self, annotation: Raw<'_>, out: &mut OutputBuffer) {
         let Self { items, events, current, .. } = self;
@@ -418,35 +359,6 @@ impl Response {
             && let Some(part) = parts.last_mut()
         {
             part.add_token_bytes(entries);
-        }
-    }
-
-    /// Appends text to the current reasoning item, or opens one, and writes it in these voices. In two, the summary is
-    /// a copy of the content.
-    fn push_thought(&mut self, voices: &[TextEvents], text: &Text<'_>, out: &mut OutputBuffer) {
-        let goes_on =
-            |at: &usize| matches!(self.items.get(*at), Some(Item { kind: OutputKind::Reasoning(_), .. }));
-        let at = match self.current.filter(goes_on) {
-            Some(at) => at,
-            None => self.open(OutputKind::Reasoning(ReasoningItem::default()), out),
-        };
-        self.current = Some(at);
-        let Self { items, events, .. } = self;
-        let Some(Item { kind: OutputKind::Reasoning(thought), place, .. }) = items.get_mut(at) else {
-            return;
-        };
-        thought.mirrored |= voices.len() > 1;
-        let held = match voices {
-            [only] if only.kind == SUMMARY.kind => &mut thought.own_summary,
-            _ => &mut thought.content,
-        };
-        let first = held.is_none();
-        let piece = held.get_or_insert_default().append(|out| text.write(out));
-        for voice in voices {
-            if first {
-                events.begin_part(voice, place, 0, out);
-            }
-            events.delta(voice, place, 0, EventText::piece(piece), out);
         }
     }
 
