@@ -258,7 +258,7 @@ impl Pool {
     /// models are unknown; if no list is unknown, the model is not configured and all lists are equal, all upstreams.
     /// Upstreams of weight 0 that list it give way to those whose models are unknown, so that a reload can move traffic
     /// to an engine that has not been probed yet.
-    fn serving(&self, model: &str) -> Vec<&Arc<Upstream>> {
+    pub(super) fn serving(&self, model: &str) -> Vec<&Arc<Upstream>> {
         let known = self.model(model).map(|(_, known)| known);
         let name = known.map_or(model, |known| known.name.as_str());
         if let Some(known) = known.filter(|known| !known.upstreams.is_empty()) {
