@@ -1,4 +1,4 @@
-//! Timers of one request to an engine.
+//! Timers of a relay: limits for the engine in each attempt, and the early status and keep-alive of the client.
 
 use crate::config::Timeouts;
 use crate::server::ids::since_epoch;
@@ -31,7 +31,7 @@ pub(in crate::server) struct RelayTimers {
     started: Instant,
     /// Time at which the request was sent to the engine.
     sent: Instant,
-    /// Time since which the engine is waited for, without the time in which the client had its turn.
+    /// Start of the wait for the engine, moved by the time in which the relay waited for the client.
     waiting: Instant,
     /// Time of the last write to the client, from which the next keep-alive comment is timed.
     written: Instant,
@@ -39,7 +39,7 @@ pub(in crate::server) struct RelayTimers {
     answer_written: Option<Instant>,
     /// Time of the next report that the engine is alive.
     next_report: Instant,
-    /// True once the engine has sent content.
+    /// True once this attempt has sent content; of a whole answer, any byte.
     spoken: bool,
     committed: bool,
     /// Time since which it is the client's turn.
@@ -83,7 +83,7 @@ impl RelayTimers {
     /// Restarts the engine's timers for another attempt.
     pub(in crate::server) fn restart_attempt(&mut self) {
         self.update();
-        (self.sent, self.waiting, self.paused) = (self.now, self.now, None);
+        (self.sent, self.waiting, self.paused, self.spoken) = (self.now, self.now, None, false);
     }
 
     /// Returns true if at least half of the total time is left.
@@ -178,6 +178,8 @@ impl RelayTimers {
             .fold(timeout, |first, other| if other.0 < first.0 { other } else { first })
     }
 
+    /// Checks the timers. If the thread was blocked for long, all starts move by that time, so that nobody is late
+    /// because of it (faults O12).
     pub(in crate::server) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Due> {
         loop {
             let (at, due) = self.next();
@@ -207,6 +209,16 @@ mod tests {
     /// Advances the clock as a read from the engine does.
     fn advance(clock: &mut RelayTimers, seconds: u64) {
         clock.heard(clock.now + Duration::from_secs(seconds), true);
+    }
+
+    #[test]
+    fn each_attempt_has_the_time_of_a_first_token() {
+        let timeouts = Timeouts::default();
+        let mut clock = RelayTimers::new(false, &timeouts, &Options::default());
+        clock.heard(clock.now, true);
+        assert_eq!(clock.next().0, clock.waiting + *timeouts.inter_token);
+        clock.restart_attempt();
+        assert_eq!(clock.next().0, clock.sent + *timeouts.first_token);
     }
 
     #[test]
