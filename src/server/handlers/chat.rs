@@ -10,12 +10,13 @@ use crate::server::admit::parse::parse;
 use crate::server::admitted::Admitted;
 use crate::server::batch::named_files::with_files;
 use crate::server::models::naming::{self, Named};
-use crate::server::net::pending_answer::{PendingAnswer, prepare};
+use crate::server::net::pending_answer::prepare;
 use crate::server::relay::attempt::{AttemptTarget, EngineSender, PendingRequest, UpstreamRequest};
 use crate::server::relay::planned::Planned;
 use crate::server::relay::selection::UpstreamSelection;
 use crate::server::reply::ClientReply;
 use crate::server::request_body::RequestBody;
+use crate::upstream::Outgoing;
 use crate::wire::fault::Failure;
 use crate::wire::{AnswerReader, AnswerWriter, Api, Rewriter, Shape, Stamp};
 use bytes::Bytes;
@@ -74,7 +75,8 @@ impl UpstreamRequest for ChatCall {
         let route = self.sender.route(to, &self.request.model);
         if let Some(choice) = to.choice {
             let plan = plan(&self.request.one_of_several(choice), &self.body, &route)?;
-            let answer = self.send_later(to, plan.path, plan.body, &route);
+            let outgoing = self.outgoing(to, plan.path, plan.body, &route);
+            let answer = prepare(self.sender.client(to.upstream), outgoing);
             let rewriter = Rewriter::new(plan.shape.of_choice(choice), self.stamp.clone());
             return Ok(PendingRequest::single(answer, rewriter, plan.fallbacks));
         }
@@ -82,7 +84,8 @@ impl UpstreamRequest for ChatCall {
         if !plan.others.is_empty() {
             return self.fan_out(to, plan, &route);
         }
-        let answer = self.send_later(to, plan.path, plan.body, &route);
+        let answer =
+            prepare(self.sender.client(to.upstream), self.outgoing(to, plan.path, plan.body, &route));
         let shape = Shape { may_lack: plan.may_return_fewer, ..plan.shape };
         Ok(PendingRequest::single(answer, Rewriter::new(shape, self.stamp.clone()), plan.fallbacks))
     }
@@ -106,35 +109,36 @@ impl ChatCall {
     fn fan_out(&self, to: &AttemptTarget<'_>, plan: Plan, route: &Route) -> Result<PendingRequest, Failure> {
         let Plan { path, body, others, shape, fallbacks, .. } = plan;
         self.sender.mark_concurrent();
-        let counted = |other: EngineBody| match other.shares_memory_with(&body) {
-            true => Ok(other),
-            false => self.sender.count_body(other),
-        };
-        let others: Vec<_> = others.into_iter().map(counted).collect::<Result<_, _>>()?;
-        let send =
-            |choice, body| self.send_later(&AttemptTarget { choice: Some(choice), ..*to }, path, body, route);
+        let outgoing =
+            |choice, body| self.outgoing(&AttemptTarget { choice: Some(choice), ..*to }, path, body, route);
+        let send = |outgoing| prepare(self.sender.client(to.upstream), outgoing);
         let reader = |choice| AnswerReader::of_choice(choice, shape.clone(), self.stamp.clone());
-        let other = |(choice, body)| (send(choice, body), reader(choice));
+        let other = |(choice, other)| {
+            let mut outgoing = outgoing(choice, other);
+            let copied = outgoing.body.bytes_outside(body.pieces().iter().chain([&self.body]));
+            self.sender.count_body(&mut outgoing.body, copied)?;
+            Ok((send(outgoing), reader(choice)))
+        };
         Ok(PendingRequest {
-            others: (1..).zip(others).map(other).collect(),
-            answer: send(0, body),
+            others: (1..).zip(others).map(other).collect::<Result<_, Failure>>()?,
+            answer: send(outgoing(0, body)),
             reader: reader(0),
             writer: AnswerWriter::merging(&shape, &self.stamp),
             fallbacks,
         })
     }
 
-    fn send_later(
+    fn outgoing(
         &self,
         to: &AttemptTarget<'_>,
         path: &'static str,
         body: EngineBody,
         route: &Route,
-    ) -> PendingAnswer {
+    ) -> Outgoing {
         let mut outgoing = self.sender.outgoing(to, "POST", path, body).rewritten_by(route);
         if self.request.stream {
             outgoing.accept = HeaderValue::from_static("text/event-stream");
         }
-        prepare(self.sender.client(to.upstream), outgoing)
+        outgoing
     }
 }

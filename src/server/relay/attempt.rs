@@ -123,14 +123,16 @@ impl EngineSender {
         self.trace.mark_parallel();
     }
 
-    /// Counts a further body for the same client request against the memory budget. Fails if the budget is
-    /// exhausted.
-    pub(in crate::server) fn count_body(&self, mut body: EngineBody) -> Result<EngineBody, Failure> {
-        let share = self.app.admit.budget.share(body.len())?;
-        if let Some(piece) = body.pieces_mut().first_mut() {
-            *piece = BudgetShare::hold(&Arc::new(share), std::mem::take(piece));
+    /// Counts `bytes` of a further body for the same client request against the memory budget. Fails if the budget
+    /// is exhausted.
+    pub(in crate::server) fn count_body(&self, body: &mut EngineBody, bytes: usize) -> Result<(), Failure> {
+        if bytes > 0
+            && let share = Arc::new(self.app.admit.budget.share(bytes)?)
+            && let Some(piece) = body.pieces_mut().first_mut()
+        {
+            *piece = BudgetShare::hold(&share, std::mem::take(piece));
         }
-        Ok(body)
+        Ok(())
     }
 
     /// Returns a request to this upstream, with the credentials, the request id and the trace that the upstream is
