@@ -282,7 +282,7 @@ impl<'t> Filter<'t> {
         Self { body, params, separator: Separator::default(), received: 0, explain, note, foreign: false }
     }
 
-    /// Notes that the input is neither events nor an object.
+    /// Tells the user why the input is no answer of an engine.
     fn refuse_input(&mut self, why: &str) {
         (self.note)(why);
         self.foreign = true;
@@ -328,13 +328,12 @@ impl<'t> Filter<'t> {
         if let InputState::Unknown(blanks) = &mut self.body {
             let text = bytes.trim_ascii_start();
             *blanks += bytes.len() - text.len();
-            let Some(first) = text.first() else {
-                if *blanks > BLANKS {
-                    self.body = InputState::Failed(Unusable::Foreign.into());
-                }
-                return Ok(());
+            let form = match text.first() {
+                _ if *blanks > BLANKS => None,
+                None => return Ok(()),
+                Some(first) => BodyForm::of(*first, false),
             };
-            self.body = match BodyForm::of(*first, false) {
+            self.body = match form {
                 Some(BodyForm::Object) => InputState::Object(Vec::new()),
                 Some(BodyForm::Events) => InputState::Undetected(Box::new(PendingEvents::new(&self.params))),
                 None => {
@@ -439,7 +438,7 @@ impl<'t> Filter<'t> {
         let api = params.api.unwrap_or(seen);
         let refused = |text: &str| FilterError::Refused(text.to_owned());
         match params.to {
-            Some(Target::Response) if api == Api::Completions => {
+            Some(Target::Response) if !matches!(api, Api::Chat | Api::Responses) => {
                 return Err(refused("Only an answer of Chat Completions can become one of Responses."));
             }
             Some(Target::Message) if !matches!(api, Api::Chat | Api::Messages) => {

@@ -150,10 +150,11 @@ impl BodyReader<'_> {
         if let BodyKind::Unknown(UnreadBody { blanks, says_events }) = self.body_kind {
             let text = bytes.trim_ascii_start();
             *blanks += bytes.len() - text.len();
-            let Some(first) = text.first() else {
-                self.wrong = (*blanks > BLANK).then_some(Unusable::Foreign);
+            if *blanks > BLANK {
+                self.wrong = Some(Unusable::Foreign);
                 return;
-            };
+            }
+            let Some(first) = text.first() else { return };
             *self.body_kind = match BodyForm::of(*first, *says_events) {
                 Some(BodyForm::Object) => BodyKind::Whole(BytesMut::new()),
                 Some(BodyForm::Events) => BodyKind::Events,
