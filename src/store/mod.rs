@@ -354,8 +354,8 @@ operations! {
     /// Returns the tenant's items with these ids. An item made by samewire takes precedence over a client's with
     /// the same id.
     read resolve(tenant: Arc<str>, ids: Vec<Arc<str>>, now: Millis) -> Vec<Option<Item>>;
-    /// Removes at most 1,000 expired records, and counters whose windows have ended. Returns the number of records.
-    /// Called by a timer.
+    /// Removes at most 1,000 expired records, and as many counters whose windows have ended. Returns the number of
+    /// both; the caller repeats the call until that is 0.
     write sweep(now: Millis) -> u64;
     /// Returns the number and weight of the records in the store.
     read totals() -> Totals;

@@ -19,10 +19,10 @@ use http::{Method, Response, request};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time that the process which generates a response has to end it after a cancel request (faults C43). A live
-/// process checks each second.
+/// Time within which the process that generates a response must end it after a cancel request (faults C43). A
+/// running process checks once a second.
 const CANCEL_REACTION: Duration = Duration::from_secs(2);
-/// Duration from which a failed write may have been waiting for a database lock, and is worth a retry.
+/// A write that fails after this time or more may have waited for a lock, and is tried again.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 /// Time for which a blocked cancel request is retried.
 const CANCEL_RETRY: Duration = Duration::from_secs(5);
@@ -114,8 +114,8 @@ pub(super) fn stored_key(admitted: &Admitted<'_>) -> Result<(Arc<Store>, Key), F
     Ok((store, Key { tenant: admitted.tenant(), id: id.into() }))
 }
 
-/// Cancels a background response, in whichever process it runs, and returns its final record, or the current
-/// one after [`CANCEL_WAIT`]. Fails if the store fails.
+/// Cancels a background response, also one of another process, and returns its final record, or the current one
+/// after [`CANCEL_WAIT`]. Fails if the store fails.
 async fn cancel(app: &Arc<App>, store: &Store, key: &Key) -> Result<StoredResponse, StoreError> {
     let start = Instant::now();
     let found = loop {
@@ -132,8 +132,8 @@ async fn cancel(app: &Arc<App>, store: &Store, key: &Key) -> Result<StoredRespon
         app.responses.background_jobs.cancel(key);
     }
     let mut pause = Duration::from_millis(5);
-    // Term of the owner at the last check, and since when, at least, it has been the same.
-    let (mut term, mut since) = (None, start);
+    // Term of the owner at the last check, and the time since which it is known to be the same.
+    let (mut term, mut since) = (None, Instant::now());
     loop {
         let record = store.get(key.clone(), app.store_handle.now()).await?;
         if record.state.is_terminal() || start.elapsed() >= CANCEL_WAIT {
@@ -217,7 +217,7 @@ impl<'a> Query<'a> {
         let pairs = form_urlencoded::parse(self.0.as_bytes());
         let words = pairs.filter(|(key, _)| matches!(key.as_ref(), "include" | "include[]"));
         match words.enumerate().find(|(_, (_, word))| !Include::default().as_chat_request(word)) {
-            Some((at, _)) => Err(invalid(format!("include[{at}]"), "the API has no such thing")),
+            Some((at, _)) => Err(invalid(format!("include[{at}]"), "the API defines no such value")),
             None => Ok(()),
         }
     }

@@ -112,7 +112,7 @@ impl Memory {
     fn make_room(&mut self, key: &Key, weight: u64, closing: bool) -> Result<(), StoreError> {
         let before = self.rows.get(key).map_or(0, |row| row.record.bytes);
         let closing = closing && weight <= before + CLOSING;
-        if weight > self.caps.record_bytes && !closing {
+        if weight > self.caps.record_bytes.max(before) && !closing {
             return Err(StoreError::Full);
         }
         let mut bytes = self.bytes - before + weight;
@@ -419,8 +419,9 @@ impl Memory {
         for key in &expired {
             self.remove_with_items(key);
         }
+        let counters = self.counters.len();
         self.counters.retain(|_, (ends, _)| *ends > *now);
-        Ok(expired.len() as u64)
+        Ok((expired.len() + counters - self.counters.len()) as u64)
     }
 
     pub(super) fn totals(&mut self) -> Result<Totals, StoreError> {

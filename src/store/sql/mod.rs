@@ -235,7 +235,7 @@ struct WeightChange {
 async fn make_room<S: Sql>(s: &mut S, key: &Key, change: WeightChange) -> Result<(), StoreError> {
     let WeightChange { before, after, closing } = change;
     let closing = closing && after <= before + CLOSING;
-    if after > s.caps().record_bytes && !closing {
+    if after > s.caps().record_bytes.max(before) && !closing {
         return Err(StoreError::Full);
     }
     let difference = i64::try_from(after).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(0);
@@ -423,9 +423,9 @@ pub(super) async fn sweep<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, StoreE
          (SELECT name, kind, begins, writer FROM ended)",
         S::LOCK_FREE
     );
-    s.later(&sql, &[now.into()]).await?;
+    let counters = s.execute(&sql, &[now.into()]).await?;
     s.recount().await?;
-    Ok(rows.len() as u64)
+    Ok(rows.len() as u64 + counters)
 }
 
 pub(super) async fn totals<S: Sql>(s: &mut S) -> Result<Totals, StoreError> {

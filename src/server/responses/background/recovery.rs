@@ -21,15 +21,12 @@ const LOST: usize = 16;
 /// took over.
 pub(in crate::server) async fn heartbeat_and_compare(app: &App, store: &Store, beat: bool) {
     let owner = &app.store_handle.owner;
-    let now = app.store_handle.now();
+    // The heartbeat comes first: the comparison may take as long as the store allows for several operations.
+    if beat && let Err(error) = store.heartbeat(Arc::clone(owner), app.store_handle.now()).await {
+        tracing::warn!(%error, "the store was not told that this process lives");
+    }
     if beat || app.responses.background_jobs.count() > 0 {
         compare(app, store).await;
-    }
-    if !beat {
-        return;
-    }
-    if let Err(error) = store.heartbeat(Arc::clone(owner), now).await {
-        tracing::warn!(%error, "the store was not told that this process lives");
     }
 }
 
