@@ -41,13 +41,16 @@ impl Look {
     }
 }
 
-/// Appends a table. `head`: a title and a colour for each column.
+/// Appends a table, or nothing if it has no rows. `head`: a title and a colour for each column.
 pub(super) fn write<const N: usize>(
     head: [(&str, &str); N],
     rows: &[[String; N]],
     look: Look,
     out: &mut String,
 ) {
+    if rows.is_empty() {
+        return;
+    }
     let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|cell| visible(cell))).collect();
     let titles = head.map(|(title, _)| title.to_owned());
     let mut widths = titles.each_ref().map(|title| title.width());

@@ -1,7 +1,7 @@
 //! Answers, read into events, with the line of each mistake.
 //!
 //! Takes: a body and what is known of its head. Gives: an [`Answer`], or the line that cannot be read. Never:
-//! repairs anything; a file that was cut or edited by hand would be compared with something that no server sent.
+//! repairs anything: otherwise a file that was cut or edited would be compared as an answer that no server sent.
 
 use super::field::{self, Field};
 use crate::visible::{cut, tail};
@@ -9,7 +9,7 @@ use crate::wire::sse::{Frame, Framer, FramerOutput, lines};
 use serde::de::IgnoredAny;
 
 /// Fields that a line of an event stream may have.
-const LINES: [&str; 4] = ["data", "event", "id", "retry"];
+const LINES: [&str; 5] = ["data", "event", "id", "retry", "error"];
 /// Largest event that is read, in bytes.
 const EVENT: usize = 64 << 20;
 /// Longest part of a line that a message quotes, in characters.
@@ -123,8 +123,11 @@ fn events(text: &str, is_reset: bool, limit: usize) -> Result<Vec<Event>, Mistak
     };
     for (line, number) in lines(text.as_bytes()).zip(1..) {
         let words = std::str::from_utf8(line).unwrap_or_default();
-        check(words.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']), number, is_reset)?;
-        if words.starts_with("data") {
+        // Only the last line of an answer that broke off can be incomplete.
+        let is_cut = is_reset && !words.ends_with(['\r', '\n']);
+        let words = words.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']);
+        check(words, number, is_cut)?;
+        if words.starts_with("data") || words.starts_with("error") {
             start.get_or_insert(number);
         }
         let mut found = Ok(None);
@@ -137,14 +140,14 @@ fn events(text: &str, is_reset: bool, limit: usize) -> Result<Vec<Event>, Mistak
     Ok(events)
 }
 
-/// Refuses a line that is no field of an event. Clients skip such a line, so a slip of an editor would go unnoticed.
+/// Refuses a line that is no field of an event. Clients skip such a line, so a mistake made in an editor would go unnoticed.
 fn check(line: &str, number: usize, is_reset: bool) -> Result<(), Mistake> {
     let name = line.split(':').next().unwrap_or_default();
     if line.is_empty() || line.starts_with(':') || LINES.contains(&name) || is_reset {
         return Ok(());
     }
     let why = format!(
-        "{:?} is no line of an event stream; it must begin with data:, event:, id: or retry:",
+        "{:?} is no line of an event stream; it must begin with data:, event:, id:, retry: or error:",
         cut(line, QUOTED)
     );
     Err(Mistake { line: number, why })
@@ -159,7 +162,8 @@ fn event(frame: Frame<'_>, line: usize, is_cut: bool) -> Result<Event, Mistake> 
 
 /// Reads JSON that begins in this line. `is_cut`: it may be incomplete, and is text then.
 fn json(text: &str, line: usize, is_cut: bool) -> Result<Data, Mistake> {
-    match field::read(text.trim_start_matches('\u{feff}')) {
+    let text = text.trim_start_matches('\u{feff}');
+    match field::read(text) {
         Some(fields) => Ok(Data::Fields(fields)),
         None if is_cut => Ok(Data::Text(text.to_owned())),
         None => Err(not_json(text, line)),
@@ -210,6 +214,8 @@ mod tests {
             (Form::Json, "{\n \"a\": 1,\n \"b\": [\n", 4, "so it was cut"),
             (Form::Json, "{\n \"a\": 1\n \"b\": 2\n}", 3, "not JSON"),
             (Form::Json, "", 1, "is empty"),
+            (Form::Json, "\u{feff}{\"a\":", 1, "so it was cut"),
+            (Form::Events, "\u{feff}data: {\ndata: \"a\" 1}\n\n", 2, "not JSON"),
         ] {
             let got = mistake(form, body);
             assert_eq!(got.0, line, "{body:?}: {}", got.1);
@@ -227,6 +233,15 @@ mod tests {
         let answer = Answer::read(Form::Events, body, true, None).unwrap();
         let texts: Vec<_> = answer.events.iter().map(|event| matches!(event.data, Data::Text(_))).collect();
         assert_eq!(texts, [false, true]);
+        let why = Answer::read(Form::Events, b"dat: {}\n\ndata: {\"a\":", true, None).unwrap_err().why;
+        assert!(why.contains("no line of an event stream"), "{why}");
+    }
+
+    /// Older builds of llama.cpp (engines 7) send errors so.
+    #[test]
+    fn an_error_may_have_a_field_of_its_own() {
+        let answer = Answer::read(Form::Events, b"error: {\"code\":500}\n\n", false, None).unwrap();
+        assert_eq!(answer.events.len(), 1);
     }
 
     #[test]

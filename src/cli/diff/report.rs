@@ -65,7 +65,7 @@ impl Report {
         };
         let name = name.map(|name| format!("{}: ", look.painted(&visible(name), BOLD)));
         let _ = writeln!(out, "{}{verdict}", name.as_deref().unwrap_or_default());
-        // In a folder, an exchange without differences is one line.
+        // In a folder, an exchange of the same shape is one line, and its words with --words.
         if name.is_none() || !shape.is_empty() {
             frames(rows, look, out);
             differences(shape, look, out);
@@ -159,9 +159,6 @@ fn frames(rows: &[Aligned], look: Look, out: &mut String) {
 
 /// Appends the differences in shape.
 fn differences(shape: &[Finding], look: Look, out: &mut String) {
-    if shape.is_empty() {
-        return;
-    }
     let rows: Vec<_> = shape
         .iter()
         .map(|finding| {
