@@ -1,7 +1,8 @@
 //! Multipart form that arrives in pieces (RFC 7578): heads of parts, and their values as they come.
 //!
 //! Takes: the pieces of a body. Gives: heads and pieces of values. Remembers: at most one head, or as much of a
-//! value as could be the beginning of a delimiter. Never: waits, holds a value whole.
+//! value as could be the beginning of a delimiter. Never: waits, holds a value whole, or reads a form that others
+//! could read differently.
 
 use super::refusals::unreadable_form;
 use crate::wire::fault::Failure;
@@ -10,8 +11,11 @@ use memchr::memmem;
 
 /// Maximum size of a part's head, in bytes.
 const HEAD: usize = 16 << 10;
-/// Maximum length of a boundary, in characters (RFC 2046, 5.1.1).
-const BOUNDARY: usize = 70;
+/// Maximum length of a boundary, in characters. The standard allows 70 (RFC 2046, 5.1.1), python-multipart takes
+/// these.
+const BOUNDARY: usize = 256;
+/// Line end, which is taken to precede the body, because the first delimiter may come without one.
+const LINE_END: &[u8] = b"\r\n";
 
 /// Event of a form.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,40 +37,44 @@ pub enum FormEvent {
 enum FormPosition {
     /// Before the first part.
     Preamble,
-    /// Behind a delimiter.
-    Behind,
+    AfterDelimiter,
     Head,
     Data,
     Over,
 }
 
 /// Incremental reader of a multipart form.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FormReader {
     /// Line end, two dashes and the boundary.
     delimiter: Vec<u8>,
     buffer: BytesMut,
     state: FormPosition,
+    /// Number of bytes of the body that have been pushed.
+    pushed: usize,
+    /// Offset of the first part's delimiter, where a part can be inserted.
+    opened: Option<usize>,
 }
 
 impl FormReader {
-    /// Creates a reader for a body with this `content-type`; `None` if it is not a form with a valid boundary.
+    /// Creates a reader for a body with this `content-type`; `None` if it is not a form, or has no boundary that all
+    /// servers read alike.
     pub fn of(content_type: &str) -> Option<Self> {
-        let (kind, parameters) = content_type.split_once(';')?;
-        if !kind.trim().eq_ignore_ascii_case("multipart/form-data") {
-            return None;
-        }
-        let boundary = parameters.split(';').find_map(|parameter| {
-            let (name, value) = parameter.split_once('=')?;
-            name.trim().eq_ignore_ascii_case("boundary").then(|| value.trim().trim_matches('"'))
-        })?;
-        let is_good = (1..=BOUNDARY).contains(&boundary.len())
-            && boundary.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+        let (kind, _) = content_type.split_once(';')?;
+        let is_boundary =
+            |key: &str| key.get(..8).is_some_and(|front| front.eq_ignore_ascii_case("boundary"));
+        let named = parameters(content_type).into_iter().filter(|(key, _)| is_boundary(key));
+        let [(key, boundary)] = named.collect::<Vec<_>>()[..] else { return None };
+        let is_good = kind.trim().eq_ignore_ascii_case("multipart/form-data")
+            && key.len() == "boundary".len()
+            && (1..=BOUNDARY).contains(&boundary.len())
+            && boundary.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'));
         is_good.then(|| Self {
             delimiter: format!("\r\n--{boundary}").into_bytes(),
-            // The first delimiter may come without the line end.
-            buffer: BytesMut::from(b"\r\n".as_slice()),
+            buffer: BytesMut::from(LINE_END),
             state: FormPosition::Preamble,
+            pushed: 0,
+            opened: None,
         })
     }
 
@@ -75,13 +83,14 @@ impl FormReader {
     pub fn push(&mut self, bytes: &[u8]) {
         if self.state != FormPosition::Over {
             self.buffer.extend_from_slice(bytes);
+            self.pushed += bytes.len();
         }
     }
 
     /// Returns the next event, or `None` if more of the body is needed.
     ///
     /// # Errors
-    /// Fails if the body is no form, or the head of a part is too long.
+    /// Fails if the body is no form, if the head of a part is too long, or if others could read it differently.
     pub fn event(&mut self) -> Result<Option<FormEvent>, Failure> {
         loop {
             match self.state {
@@ -92,7 +101,7 @@ impl FormReader {
                         return Ok(None);
                     }
                 },
-                FormPosition::Behind => match self.buffer.first_chunk() {
+                FormPosition::AfterDelimiter => match self.buffer.first_chunk() {
                     None => return Ok(None),
                     Some(b"--") => {
                         self.state = FormPosition::Over;
@@ -105,21 +114,14 @@ impl FormReader {
                     Some(_) => return Err(unreadable_form("a delimiter is not on a line of its own")),
                 },
                 FormPosition::Head => {
-                    let Some(end) = memmem::find(&self.buffer, b"\r\n\r\n") else {
-                        let is_long = self.buffer.len() > HEAD;
-                        return if is_long {
-                            Err(unreadable_form("a part's head is too long"))
-                        } else {
-                            Ok(None)
-                        };
-                    };
-                    if end > HEAD {
-                        return Err(unreadable_form("a part's head is too long"));
+                    let end = memmem::find(&self.buffer, b"\r\n\r\n").map(|at| at + 4);
+                    if end.unwrap_or(self.buffer.len()) > HEAD {
+                        return Err(unreadable_form("the head of a part is too long"));
                     }
-                    let head = self.buffer.split_to(end + 4);
+                    let Some(end) = end else { return Ok(None) };
+                    let head = self.buffer.split_to(end);
                     self.state = FormPosition::Data;
-                    // The line end may begin the next delimiter, if the value is empty.
-                    return Ok(Some(part(&head)));
+                    return part(&head).map(Some);
                 }
                 FormPosition::Data => match memmem::find(&self.buffer, &self.delimiter) {
                     Some(0) => self.pass(0),
@@ -135,10 +137,38 @@ impl FormReader {
         }
     }
 
+    /// Returns the offset in the body of the next byte to read.
+    pub(super) fn place(&self) -> usize {
+        (LINE_END.len() + self.pushed).saturating_sub(self.buffer.len() + LINE_END.len())
+    }
+
+    /// Returns the offset of the first part's delimiter, where a part can be inserted.
+    pub(super) fn opened(&self) -> Option<usize> {
+        self.opened
+    }
+
+    /// Returns true while the value of a part may go on.
+    pub(super) fn is_in_value(&self) -> bool {
+        self.state == FormPosition::Data
+    }
+
+    /// Returns true after the final delimiter.
+    pub(super) fn is_over(&self) -> bool {
+        self.state == FormPosition::Over
+    }
+
+    /// Returns a complete part with this name and value, to be inserted before the first one.
+    pub(super) fn written_part(&self, name: &str, value: &str) -> String {
+        let boundary = String::from_utf8_lossy(self.delimiter.get(LINE_END.len()..).unwrap_or_default());
+        format!("{boundary}\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+    }
+
     /// Skips everything up to the end of the delimiter at `at`.
     fn pass(&mut self, at: usize) {
         self.buffer.advance(at + self.delimiter.len());
-        self.state = FormPosition::Behind;
+        self.state = FormPosition::AfterDelimiter;
+        let opened = (self.place() + LINE_END.len()).saturating_sub(self.delimiter.len());
+        self.opened.get_or_insert(opened);
     }
 
     /// Returns the number of bytes that cannot belong to a delimiter.
@@ -148,58 +178,70 @@ impl FormReader {
 }
 
 /// Reads the head of a part.
-fn part(head: &[u8]) -> FormEvent {
+///
+/// # Errors
+/// Fails on a head in which servers could read different names.
+fn part(head: &[u8]) -> Result<FormEvent, Failure> {
+    let doubtful = || unreadable_form("the name of a part can be read in several ways");
     let head = String::from_utf8_lossy(head);
-    let (mut name, mut file) = (String::new(), None);
+    let (mut name, mut file) = (None, None);
     for line in head.split("\r\n") {
+        // Some parsers end a line here as well.
+        if line.contains(['\r', '\n']) {
+            return Err(doubtful());
+        }
         let Some((header, value)) = line.split_once(':') else { continue };
-        if header.trim().eq_ignore_ascii_case("content-disposition") {
-            name = parameter(value, "name").unwrap_or_default();
-            file = parameter(value, "filename");
+        if !header.trim().eq_ignore_ascii_case("content-disposition") {
+            continue;
         }
-    }
-    FormEvent::Part { name, file }
-}
-
-/// Returns the value of a parameter of a header, without its quotes.
-fn parameter(header: &str, key: &str) -> Option<String> {
-    let mut rest = header;
-    while let Some((_, after)) = rest.split_once(';') {
-        let (name, value) = after.split_once('=')?;
-        let value = value.trim_start();
-        let (text, left) = match value.strip_prefix('"') {
-            Some(quoted) => unquoted(quoted),
-            None => {
-                let end = value.find(';').unwrap_or(value.len());
-                let (text, left) = value.split_at(end);
-                (text.trim().to_owned(), left)
+        for (key, value) in parameters(value) {
+            let key = key.to_ascii_lowercase();
+            if key.starts_with("name*") || key == "name" && (name.is_some() || value.contains('\\')) {
+                return Err(doubtful());
             }
-        };
-        if name.trim().eq_ignore_ascii_case(key) {
-            return Some(text);
+            match key.as_str() {
+                "name" => name = Some(value.to_owned()),
+                // Browsers do not escape a backslash; only a quote is taken for escaped.
+                "filename" => file = Some(value.replace("\\\"", "\"")),
+                _ => {}
+            }
         }
-        rest = left;
     }
-    None
+    Ok(FormEvent::Part { name: name.unwrap_or_default(), file })
 }
 
-/// Returns a quoted text up to its closing quote, and what follows.
-fn unquoted(text: &str) -> (String, &str) {
-    let mut out = String::new();
-    let mut characters = text.char_indices();
-    while let Some((at, character)) = characters.next() {
-        match character {
-            '"' => return (out, text.get(at + 1..).unwrap_or_default()),
-            '\\' => match characters.next() {
-                // Browsers do not escape a backslash; only a quote is taken for escaped.
-                Some((_, '"')) => out.push('"'),
-                Some((_, other)) => out.extend(['\\', other]),
-                None => out.push('\\'),
-            },
-            _ => out.push(character),
-        }
+/// Parses the parameters of a header value; semicolons within quotes do not separate.
+fn parameters(value: &str) -> Vec<(&str, &str)> {
+    let (mut found, mut rest) = (Vec::new(), value);
+    while let Some((_, after)) = rest.split_once(';') {
+        let Some((key, value)) = after.split_once('=') else { break };
+        // Skips a parameter without a value before this one.
+        let key = key.rsplit(';').next().unwrap_or_default().trim();
+        let value = value.trim_start();
+        let Some(quoted) = value.strip_prefix('"') else {
+            let end = value.find(';').unwrap_or(value.len());
+            let (word, after) = value.split_at_checked(end).unwrap_or((value, ""));
+            found.push((key, word.trim()));
+            rest = after;
+            continue;
+        };
+        let end = end_of_quoted(quoted);
+        let (word, after) = quoted.split_at_checked(end).unwrap_or((quoted, ""));
+        found.push((key, word));
+        rest = after;
     }
-    (out, "")
+    found
+}
+
+/// Returns the offset of the quote that closes a quoted string.
+fn end_of_quoted(text: &str) -> usize {
+    let mut escaped = false;
+    let end = text.bytes().position(|byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    });
+    end.unwrap_or(text.len())
 }
 
 #[cfg(test)]
@@ -250,6 +292,9 @@ mod tests {
             "application/json",
             "multipart/form-data",
             "multipart/form-data; boundary=",
+            "multipart/form-data; boundary=a; boundary=b",
+            "multipart/form-data; boundary=b; boundary*=utf-8''a",
+            "multipart/form-data; boundary=\"a\\\"b\"",
             "multipart/mixed; boundary=b",
         ] {
             assert!(FormReader::of(label).is_none(), "{label}");

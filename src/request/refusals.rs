@@ -18,7 +18,7 @@ pub(super) fn refused(fault: Fault, param: String, must: &str) -> Failure {
 
 /// Builds the failure for a multipart form that cannot be read.
 pub(crate) fn unreadable_form(why: &str) -> Failure {
-    Failure::from(Fault::InvalidRequest).with_message(format!("The form cannot be read: {why}."))
+    Failure::from(Fault::InvalidRequest).with_message(format!("The multipart body cannot be read: {why}."))
 }
 
 pub(crate) fn missing(param: &str) -> Failure {

@@ -1,16 +1,17 @@
 //! Requests relayed without parsing the whole body: finds the model name while the body streams through.
 //!
 //! Takes: the bytes of a body, cut anywhere. Gives: the model, and the same bytes with another name for it. Never:
-//! keeps more than one key and the model's value, or lets a second value for the model pass.
+//! keeps more than one key or one part's head, and the model's value; lets a second value for the model pass.
 
 mod multipart;
 mod value;
 
-use super::refusals::invalid;
+use super::form::FormReader;
+use super::refusals::{invalid, unreadable_form};
 use super::rules::Rules;
 use crate::json::{self, Raw, object};
 use crate::wire::Api;
-use crate::wire::fault::{Failure, Fault};
+use crate::wire::fault::Failure;
 use bytes::{Bytes, BytesMut};
 use multipart::FormScan;
 use std::ops::Range;
@@ -19,7 +20,7 @@ use value::JsonScan;
 /// Name of the JSON member, or of the form part, that names the model.
 const MODEL: &str = "model";
 
-/// Maximum length of the `model` value as written, in bytes: 512 characters, each as an escape, and a little more.
+/// Maximum length of the `model` value as written, in bytes.
 const VALUE: usize = 4 << 10;
 
 /// Model name found in a body, with its place so that it can be replaced.
@@ -62,6 +63,8 @@ pub struct Scan {
 enum BodyScan {
     Json(JsonScan),
     Multipart(FormScan),
+    /// A form with a boundary that samewire and an engine could read differently.
+    Unreadable,
     /// A content type in which samewire does not look for a model.
     Other,
 }
@@ -69,10 +72,12 @@ enum BodyScan {
 impl Scan {
     /// Starts a scan of a body with this `content-type`.
     pub fn of(content_type: &str) -> Self {
-        let (kind, parameters) = content_type.split_once(';').unwrap_or((content_type, ""));
-        let kind = kind.trim().to_ascii_lowercase();
+        let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         let form = match kind.as_str() {
-            "multipart/form-data" => FormScan::of(parameters).map_or(BodyScan::Other, BodyScan::Multipart),
+            "multipart/form-data" => match FormReader::of(content_type) {
+                Some(reader) => BodyScan::Multipart(FormScan::new(reader)),
+                None => BodyScan::Unreadable,
+            },
             // A body without a type, or with the default type of `curl -d`, counts as JSON if it starts like it.
             "" | "application/json" | "application/x-www-form-urlencoded" => {
                 BodyScan::Json(JsonScan::default())
@@ -91,7 +96,8 @@ impl Scan {
     pub fn push(&mut self, bytes: &[u8], rules: &Rules) -> Result<(), Failure> {
         match &mut self.form {
             BodyScan::Json(json) => json.push(bytes, self.offset, rules)?,
-            BodyScan::Multipart(form) => form.push(bytes, self.offset, rules)?,
+            BodyScan::Multipart(form) => form.push(bytes, rules)?,
+            BodyScan::Unreadable => return Err(unreadable_form("its content type has no valid boundary")),
             BodyScan::Other => {}
         }
         self.offset += bytes.len();
@@ -103,7 +109,7 @@ impl Scan {
         match &self.form {
             BodyScan::Json(json) => json.named.as_ref(),
             BodyScan::Multipart(form) => form.named.as_ref(),
-            BodyScan::Other => None,
+            BodyScan::Unreadable | BodyScan::Other => None,
         }
     }
 
@@ -112,7 +118,8 @@ impl Scan {
         self.named().is_some()
             || match &self.form {
                 BodyScan::Json(json) => json.is_over(),
-                BodyScan::Multipart(form) => form.is_over(),
+                BodyScan::Multipart(form) => form.reader.is_over(),
+                BodyScan::Unreadable => false,
                 BodyScan::Other => true,
             }
     }
@@ -121,8 +128,8 @@ impl Scan {
     pub fn can_name(&self) -> bool {
         match &self.form {
             BodyScan::Json(json) => json.opened.is_some(),
-            BodyScan::Multipart(form) => form.opened.is_some(),
-            BodyScan::Other => false,
+            BodyScan::Multipart(form) => form.reader.opened().is_some(),
+            BodyScan::Unreadable | BodyScan::Other => false,
         }
     }
 
@@ -132,7 +139,7 @@ impl Scan {
         match &mut self.form {
             BodyScan::Json(json) => json.named = named,
             BodyScan::Multipart(form) => form.named = named,
-            BodyScan::Other => {}
+            BodyScan::Unreadable | BodyScan::Other => {}
         }
     }
 
@@ -160,11 +167,11 @@ impl Scan {
             BodyScan::Multipart(form) => match at {
                 Some(at) => (at, model.to_owned()),
                 None => {
-                    let at = form.opened?;
-                    (at..at, form.part(model))
+                    let at = form.reader.opened()?;
+                    (at..at, form.reader.written_part(MODEL, model))
                 }
             },
-            BodyScan::Other => return None,
+            BodyScan::Unreadable | BodyScan::Other => return None,
         };
         let mut out = BytesMut::with_capacity(front.len() + text.len());
         out.extend_from_slice(front.get(..at.start)?);
@@ -179,15 +186,11 @@ fn too_long() -> Failure {
     invalid(MODEL, &format!("it must have at most {VALUE} bytes"))
 }
 
-/// Builds the failure for an invalid multipart body.
-fn unreadable(what: &str) -> Failure {
-    Failure::from(Fault::InvalidRequest).with_message(format!("The multipart body cannot be read: {what}."))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::request::Caps;
+    use crate::wire::fault::Fault;
 
     const FORM: &str = "multipart/form-data; boundary=\"b-1\"";
 
@@ -383,17 +386,34 @@ mod tests {
     }
 
     #[test]
-    fn a_boundary_must_be_one_by_the_standard() {
-        let is_form =
-            |boundary: &str| !Scan::of(&format!("multipart/form-data; boundary={boundary}")).is_settled();
-        let long = "b".repeat(70);
+    fn a_boundary_is_one_that_all_servers_read_alike() {
+        let is_form = |boundary: &str| {
+            let mut scan = Scan::of(&format!("multipart/form-data; boundary={boundary}"));
+            scan.push(b"-", &Rules::default()).is_ok()
+        };
+        let long = "b".repeat(256);
         for good in ["b", "\"b c\"", &long] {
             assert!(is_form(good), "{good}");
         }
-        for bad in ["", "\"\"", &format!("{long}b"), "ü", "a\u{7f}"] {
+        for bad in [
+            "",
+            "\"\"",
+            &format!("{long}b"),
+            "ü",
+            "a\u{7f}",
+            "a; boundary=b",
+            "a; BOUNDARY=a",
+            "a; boundary*=utf-8''b",
+            r#""a\"b""#,
+            r#""a\\b""#,
+        ] {
             assert!(!is_form(bad), "{bad}");
         }
-        assert!(Scan::of("multipart/form-data").is_settled());
+        let failure = Scan::of("multipart/form-data").push(b"-", &Rules::default()).unwrap_err();
+        assert_eq!(
+            failure.message,
+            "The multipart body cannot be read: its content type has no valid boundary."
+        );
     }
 
     /// The last byte that is allowed, and the first that is not, however the body is cut.
@@ -446,6 +466,12 @@ mod tests {
             let scan = scan("application/json", body, 1).unwrap();
             assert_eq!((scan.named().is_some(), scan.can_name()), (named, named), "{body:?}");
         }
+        for body in [&b"\xff\xfe{\0"[..], b"\xfe\xff\0{", b"\0{", b"\0\0\0{", b" \0{\0"] {
+            let failure = scan("application/json", body, 1).expect_err("an encoding that engines may read");
+            assert_eq!(failure.fault, Fault::InvalidJson, "{body:?}");
+        }
+        // Other bytes are no JSON in any encoding.
+        assert!(scan("", b"\xff\xfb\x90\x64", 1).unwrap().is_settled());
     }
 
     /// The names of a part end where an engine ends them.
@@ -459,7 +485,12 @@ mod tests {
             let scan = scan(FORM, form(&[(disposition, "x")]).as_bytes(), 7).unwrap();
             assert_eq!(scan.named().map(|named| named.model.as_str()), named, "{disposition}");
         }
-        for disposition in ["name*0=\"mod\"; name*1=\"el\"", "NAME*0*=utf-8''model", "name*=utf-8''model"] {
+        for disposition in [
+            "name*0=\"mod\"; name*1=\"el\"",
+            "NAME*0*=utf-8''model",
+            "name*=utf-8''model",
+            "name=\"a\"\nContent-Disposition: form-data; name=\"model\"",
+        ] {
             let failure = scan(FORM, form(&[(disposition, "x")]).as_bytes(), 7).expect_err(disposition);
             assert_eq!(
                 failure.message,

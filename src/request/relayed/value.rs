@@ -55,7 +55,7 @@ impl JsonScan {
         while let Some(byte) = bytes.get(at).copied() {
             match self.state {
                 ValueState::Start => {
-                    self.start(byte, base + at);
+                    self.start(byte, base + at)?;
                     at += 1;
                 }
                 ValueState::Outside => {
@@ -88,17 +88,24 @@ impl JsonScan {
         Ok(())
     }
 
-    fn start(&mut self, byte: u8, at: usize) {
+    /// Handles a byte before the object. Fails on UTF-16 and UTF-32, which some engines detect and read.
+    fn start(&mut self, byte: u8, at: usize) -> Result<(), Failure> {
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => {}
             // Byte-order mark.
             0xef | 0xbb | 0xbf if at < 3 => {}
+            0 => return Err(Fault::InvalidJson.into()),
+            0xfe | 0xff if at == 0 => self.token.push(byte),
+            0xfe | 0xff if self.token.first().is_some_and(|first| *first != byte) => {
+                return Err(Fault::InvalidJson.into());
+            }
             b'{' => {
                 (self.state, self.depth, self.at_key, self.is_empty) = (ValueState::Outside, 1, true, true);
                 self.opened = Some(at + 1);
             }
             _ => self.state = ValueState::Over,
         }
+        Ok(())
     }
 
     fn outside(&mut self, byte: u8, at: usize, rules: &Rules) -> Result<(), Failure> {

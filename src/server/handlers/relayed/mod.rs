@@ -104,7 +104,7 @@ pub(in crate::server) async fn relay(
         return Err(Fault::UnknownUrl.into());
     };
     let mut held = hold_body(admitted, reply, body).await?;
-    let RequestedModel { model, must_name: is_written } = find_model(admitted, reply, &mut held).await?;
+    let RequestedModel { model, must_name } = find_model(admitted, reply, &mut held).await?;
     let HeldBody { front, scan, rest, rest_length } = held;
     reply.label(&model);
     let progress = rest.as_ref().map(ClientBody::progress);
@@ -116,7 +116,7 @@ pub(in crate::server) async fn relay(
     let outgoing = |to: &AttemptTarget<'_>| {
         let route = sender.route(to, &model);
         let name = route.model_alias.as_deref().unwrap_or(&model);
-        let is_named = !is_written || scan.named().is_some_and(|named| named.model == name);
+        let is_named = !must_name || scan.named().is_some_and(|named| named.model == name);
         let renamed = if is_named { None } else { scan.renamed(&front, name) };
         let body = renamed.unwrap_or_else(|| front.clone());
         let outgoing = sender.outgoing(to, "POST", path.clone(), body);
@@ -139,8 +139,8 @@ async fn hold_body(
     body: &mut RequestBody,
 ) -> Result<HeldBody, Failure> {
     let (app, identity) = (admitted.app, &admitted.identity);
-    let label = admitted.head.headers.get(CONTENT_TYPE).and_then(|label| label.to_str().ok()).unwrap_or("");
-    let scan = Scan::of(label);
+    let label = admitted.head.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let scan = Scan::of(&String::from_utf8_lossy(label));
     let Some(incoming) = body.incoming.take() else {
         held_all(reply, body, &scan, b"");
         return Ok(HeldBody { front: Bytes::new(), scan, rest: None, rest_length: None });
