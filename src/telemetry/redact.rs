@@ -1,8 +1,9 @@
 //! Redaction of an engine's error text for the log: removes what it quotes from the request.
 //!
 //! Engines quote the request in their errors (pydantic's `input_value=…`, a prompt that is too long). Prompts must
-//! not appear in the log, so every run of [`WINDOW`] bytes or more that also occurs in the request is removed. If
-//! the request is no longer available, all text in quotes and brackets is removed.
+//! not appear in the log, so every run of [`WINDOW`] bytes or more that also occurs in the request is removed, except
+//! the model's name and runs of lower-case letters and underscores, which are mostly names of fields. If the request
+//! is no longer available, all text in quotes and brackets is removed.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -43,17 +44,22 @@ fn without_keys(text: &str) -> String {
     const KEY: &str = "sk-";
     const SCHEME: &str = "bearer";
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.' | '*');
+    // Characters of a token (RFC 6750, 2.1).
+    let is_of_key = |letter: char| is_part(letter) || matches!(letter, '~' | '+' | '/' | '=');
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    let mut is_behind_scheme = false;
+    let mut is_after_scheme = false;
     while let Some(first) = rest.chars().next() {
         let end = rest.find(|letter: char| !is_part(letter)).unwrap_or(rest.len()).max(first.len_utf8());
-        let (word, after) = rest.split_at(end);
-        let is_key = word.starts_with(KEY) && word.len() > KEY.len() || is_behind_scheme && is_part(first);
+        let (word, mut after) = rest.split_at(end);
+        let is_key = word.starts_with(KEY) && word.len() > KEY.len() || is_after_scheme && is_part(first);
         out.push_str(if is_key { REDACTED } else { word });
-        is_behind_scheme = match is_part(first) {
+        if is_key {
+            after = after.trim_start_matches(is_of_key);
+        }
+        is_after_scheme = match is_part(first) {
             true => word.eq_ignore_ascii_case(SCHEME),
-            false => is_behind_scheme && word == " ",
+            false => is_after_scheme && word == " ",
         };
         rest = after;
     }
@@ -86,7 +92,8 @@ fn without(text: &str, taken: &[bool], model: &str) -> String {
     out
 }
 
-/// Returns true if the text looks like a field name rather than text that a person wrote.
+/// Returns true if the text has only lower-case letters and underscores, as names of fields do. A lower-case password
+/// is kept, too.
 fn is_word(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
@@ -110,16 +117,21 @@ fn names(text: &str, model: &str) -> Vec<Range<usize>> {
 fn without_quotes(text: &str) -> String {
     let end = QUOTING.iter().filter_map(|word| text.find(word)).min();
     let mut out = String::new();
-    let mut open: Vec<char> = Vec::new();
-    let mut before = ' ';
-    for letter in text.get(..end.unwrap_or(text.len())).unwrap_or(text).chars() {
-        let closes = open.last() == Some(&letter);
+    // Ends of what is open, each with whether it has a backslash.
+    let mut open: Vec<(char, bool)> = Vec::new();
+    let (mut before, mut is_escaped) = (' ', false);
+    let mut letters = text.get(..end.unwrap_or(text.len())).unwrap_or(text).chars().peekable();
+    while let Some(letter) = letters.next() {
         // An apostrophe within a word is not a quotation mark.
+        let is_apostrophe = letter == '\'' && letters.peek().is_some_and(|next| next.is_alphanumeric());
+        let closes = open.last() == Some(&(letter, is_escaped)) && !is_apostrophe;
+        let is_quoted = matches!(open.last(), Some(('"' | '`' | '\'', _)));
         let opens = match letter {
-            '{' => Some('}'),
-            '[' => Some(']'),
-            '"' | '`' => Some(letter),
-            '\'' if !before.is_alphanumeric() => Some(letter),
+            _ if is_quoted => None,
+            '{' => Some(('}', false)),
+            '[' => Some((']', false)),
+            '"' | '`' => Some((letter, is_escaped)),
+            '\'' if !before.is_alphanumeric() => Some((letter, is_escaped)),
             _ => None,
         };
         if closes {
@@ -132,6 +144,7 @@ fn without_quotes(text: &str) -> String {
         } else if open.is_empty() {
             out.push(letter);
         }
+        is_escaped = letter == '\\' && !is_escaped;
         before = letter;
     }
     if end.is_some() {
@@ -264,6 +277,7 @@ mod tests {
                 "bad header Authorization: Bearer […], sorry",
             ),
             ("a task-list and a bearer", "a task-list and a bearer"),
+            ("Bearer abc+DEF/ghi==, sk-a/b~c", "Bearer […], […]"),
         ] {
             assert_eq!(redacted(text, Some(b"{}"), ""), expected);
             assert_eq!(redacted(text, None, ""), expected);
@@ -318,6 +332,10 @@ mod tests {
             ),
             ("Input should be valid [type=x, input_value=CANARY", "Input should be valid […][…]"),
             ("it isn't `CANARY", "it isn't […]"),
+            (r#""he said \"CANARY 123\" to me" failed"#, "[…] failed"),
+            (r#"body was \"CANARY "1" 2\", bad"#, r"body was \[…], bad"),
+            ("'CANARY isn't yours 4711' failed", "[…] failed"),
+            (r#""CANARY [1" failed"#, "[…] failed"),
         ] {
             assert_eq!(redacted(text, None, ""), expected);
         }
