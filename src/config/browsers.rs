@@ -101,8 +101,8 @@ fn origin(entry: &str) -> Result<String, String> {
     if !is_scheme || !is_host(host) {
         return Err(MUST.to_owned());
     }
-    let is_usual = matches!((scheme, port), ("http", Some(80)) | ("https", Some(443)));
-    Ok(match port.filter(|_| !is_usual) {
+    let is_default_port = matches!((scheme, port), ("http", Some(80)) | ("https", Some(443)));
+    Ok(match port.filter(|_| !is_default_port) {
         Some(port) => format!("{scheme}://{host}:{port}"),
         None => format!("{scheme}://{host}"),
     })
@@ -118,8 +118,9 @@ impl Hosts {
         let mut hosts = Vec::new();
         for (place, entry) in entries.iter().enumerate() {
             let host = entry.to_ascii_lowercase();
-            if is_host(&host) {
-                hosts.push(host.trim_end_matches('.').to_owned());
+            let host = host.trim_end_matches('.');
+            if is_host(host) {
+                hosts.push(host.to_owned());
             } else {
                 let must = "must be the name of a host, such as samewire.internal, without a scheme, a port or a path";
                 mistakes.add(format!("{key}[{place}]"), must);
@@ -130,8 +131,8 @@ impl Hosts {
 
     /// Returns true if the host in a `Host` header, or in the authority of an origin, is listed.
     pub fn lists(&self, authority: &str) -> bool {
-        let host = host_and_port(authority).map_or("", |(host, _)| host.trim_end_matches('.'));
-        self.0.iter().any(|listed| listed.eq_ignore_ascii_case(host))
+        let host = host_and_port(authority).map(|(host, _)| host.trim_end_matches('.'));
+        host.is_some_and(|host| self.0.iter().any(|listed| listed.eq_ignore_ascii_case(host)))
     }
 
     /// Returns true if a request with this `Host` may be answered. Protects against DNS rebinding: a foreign page

@@ -58,7 +58,7 @@ table! {
     AffinityFile {
         by: By;
         header: String;
-        prefix_blocks: usize = 1 << 17;
+        prefix_blocks: usize = 1 << 17, from(1 << 10, 1 << 24);
     }
 }
 
@@ -95,9 +95,6 @@ impl Affinity {
         match file.by {
             By::None => Some(Self::None),
             By::Conversation => Some(Self::Conversation),
-            By::Prefix if !(1 << 10..=1 << 24).contains(&file.prefix_blocks) => {
-                mistakes.add_none("affinity.prefix_blocks", "must be from 1024 to 16777216")
-            }
             By::Prefix => Some(Self::Prefix(file.prefix_blocks)),
             By::Header if file.header.is_empty() => {
                 mistakes.add_none("affinity.header", "missing, although by = \"header\"")

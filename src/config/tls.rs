@@ -42,9 +42,9 @@ pub struct TlsConfig {
     pub files: IdentityFiles,
     /// Certificate and key, as read with the configuration.
     pub identity: ServerIdentity,
-    /// Time limit of a handshake, from the connection on.
+    /// Time limit of a handshake, from the start of the connection.
     pub handshake: Seconds,
-    /// Maximum number of handshakes that are computed at a time; further clients wait for their turn.
+    /// Maximum number of handshakes at a time; other clients wait.
     pub max_handshakes: usize,
 }
 
@@ -59,7 +59,8 @@ impl TlsConfig {
             (true, false) => return missing("tls.key_file", "cert_file"),
             (false, true) => return missing("tls.cert_file", "key_file"),
             (false, false) if given(&file.client_ca_file) => {
-                return missing("tls.cert_file", "client_ca_file");
+                missing("tls.cert_file", "client_ca_file");
+                return missing("tls.key_file", "client_ca_file");
             }
             (false, false) => return None,
         }

@@ -216,7 +216,7 @@ fn each_file_that_lists_a_kind_is_in_its_list() {
     assert!(missing.is_empty(), "CONTRIBUTING.md lacks\n{}", missing.join("\n"));
 }
 
-/// An invented engine, rule, field, key, flag, metric and command is missing in each file that lists its kind. After the list
+/// An invented engine, rule, field, key, metric and command is missing in each file that lists its kind. After the list
 /// has been followed, and nothing else been done, none of them lacks it.
 #[test]
 fn an_invented_one_is_complete_by_its_list() {
