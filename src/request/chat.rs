@@ -209,7 +209,11 @@ fn forces_nothing(from: &Checked<'_>) -> Result<(), Failure> {
     let kind = || json::member(field.value.get(), "type");
     let forces = field.value.get() == "\"required\""
         || field.value.get().starts_with('{') && matches!(kind().as_deref(), Some("function" | "custom"));
-    if forces { Err(invalid("tool_choice", "without tools none can be required")) } else { Ok(()) }
+    if forces {
+        Err(invalid("tool_choice", "it requires a call, but the request has no tools"))
+    } else {
+        Ok(())
+    }
 }
 
 /// Returns the function or custom tool that `tool_choice` forces. Fails on an invalid choice.
@@ -226,15 +230,13 @@ fn forced_function(from: &Checked<'_>) -> Result<Option<String>, Failure> {
     fn member<'a>(members: &[Field<'a>], key: &str) -> Option<Raw<'a>> {
         members.iter().find(|member| member.key == key).map(|member| member.value)
     }
-    if let Some(custom) = member(&choice, "custom") {
-        return Ok(json::member(custom.get(), "name"));
-    }
-    let Some(function) = member(&choice, "function") else { return Ok(None) };
-    let function =
-        from.members(function).map_err(|_| invalid("tool_choice.function", "it must be an object"))?;
-    no_duplicates(&function, &["name"], "tool_choice.function.")?;
-    let name = member(&function, "name").and_then(Text::of).map(|name| name.decoded().into_owned());
-    name.map(Some).ok_or_else(|| invalid("tool_choice.function.name", "it must be a string"))
+    let tool = ["custom", "function"].into_iter().find_map(|kind| Some((kind, member(&choice, kind)?)));
+    let Some((kind, tool)) = tool else { return Ok(None) };
+    let path = format!("tool_choice.{kind}");
+    let tool = from.members(tool).map_err(|_| invalid(&*path, "it must be an object"))?;
+    no_duplicates(&tool, &["name"], format_args!("{path}."))?;
+    let name = member(&tool, "name").and_then(Text::of).map(|name| name.decoded().into_owned());
+    name.map(Some).ok_or_else(|| invalid(format!("{path}.name"), "it must be a string"))
 }
 
 #[cfg(test)]
@@ -298,7 +300,10 @@ mod tests {
             let failure = with(&format!("\"tool_choice\":{choice}")).unwrap_err();
             assert_eq!(
                 (failure.param.as_deref(), failure.message.as_ref()),
-                (Some("tool_choice"), "Invalid value for 'tool_choice': without tools none can be required."),
+                (
+                    Some("tool_choice"),
+                    "Invalid value for 'tool_choice': it requires a call, but the request has no tools."
+                ),
                 "{choice}"
             );
         }

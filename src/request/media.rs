@@ -131,7 +131,9 @@ impl Media {
         let written = text.decoded();
         let url = Url::parse(&written).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let Some((url, host)) = url.as_ref().and_then(|url| Some((url, url.host()?))) else {
-            return forbidden("it must be an http, https or data URL");
+            return forbidden(
+                "it must be an http or https URL, or a data URL whose head has at most 256 bytes",
+            );
         };
         if !url.username().is_empty() || url.password().is_some() {
             return forbidden("it must not carry a user name or password");
@@ -163,12 +165,12 @@ fn judge_data_url(text: Text<'_>, kind: MediaKind) -> Option<MediaVerdict<'_>> {
     let is_token = |text: &str| !text.is_empty() && text.bytes().all(is_token_byte);
     let is_type = essence.split_once('/').is_some_and(|(kind, sub)| is_token(kind) && is_token(sub));
     if !is_type || !kind.fits(&essence) {
-        return Some(Err((Fault::ForbiddenMediaUrl, "the type of its data is not one of this part")));
+        return Some(Err((Fault::ForbiddenMediaUrl, "its data has a type that does not fit this part")));
     }
     let mut ours = format!("data:{essence}");
     for part in parts {
         if !part.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b',' | b'"')) {
-            return Some(Err((Fault::ForbiddenMediaUrl, "what stands before its data is not readable")));
+            return Some(Err((Fault::ForbiddenMediaUrl, "the part before its data is not readable")));
         }
         let base64 = part.eq_ignore_ascii_case("base64");
         ours.push(';');
@@ -185,7 +187,7 @@ fn is_token_byte(byte: u8) -> bool {
 }
 
 /// Returns true for base64 in either alphabet, with slashes and line ends possibly escaped. Only the first 8 KiB
-/// are checked: an address would show other characters there, and is no longer than that.
+/// are checked: an address is no longer than that, and has a colon. A path of letters passes.
 fn is_base64(spelled: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=');
     let bytes = spelled.as_bytes().get(..spelled.len().min(LONGEST)).unwrap_or_default();
@@ -193,9 +195,13 @@ fn is_base64(spelled: &str) -> bool {
     bytes.iter().enumerate().all(|(at, byte)| letter(*byte) || *byte == b'\\' && escape(at))
 }
 
-/// Name suffixes of private networks: RFC 6761, 6762 (with its appendix G), 8375, and clusters.
+/// Suffixes of names that only private networks, clusters and the machine itself resolve (most from RFC 6761, 6762
+/// and 8375).
 const PRIVATE: &[&str] = &[
     "localhost",
+    "localdomain",
+    "localdomain4",
+    "localdomain6",
     "local",
     "internal",
     "intranet",
@@ -206,6 +212,7 @@ const PRIVATE: &[&str] = &[
     "home.arpa",
     "svc",
     "invalid",
+    "test",
 ];
 
 /// Returns true if the host can be public, judging by its name or IP address. Names that resolve to private

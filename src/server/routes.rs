@@ -257,10 +257,10 @@ async fn dispatch(
         check_room(app)?;
     }
     let admitted = Admitted { app, worker, head, request_id, ids, identity, by_socket: false };
+    family.check(head, &app.config.azure)?;
     if target.reaches_engine() {
         count(&admitted, reply).await?;
     }
-    family.check(head, &app.config.azure)?;
     handle_target(&admitted, target, reply, body).await
 }
 

@@ -276,7 +276,7 @@ impl ResponsesTools {
         match (!any, self.left_out().next()) {
             (false, _) => Ok(()),
             (true, Some(left)) => Err(left.refused()),
-            (true, None) => Err(invalid("tool_choice", "without tools none can be required")),
+            (true, None) => Err(invalid("tool_choice", "it requires a call, but the request has no tools")),
         }
     }
 

@@ -116,7 +116,8 @@ impl Correction<'_> {
             self.apply(Rule::ToolArgumentsWords);
         }
         self.json.push_str(json);
-        self.last = first;
+        // A word may be the end of a number, such as 1e5.
+        self.last = json.chars().next_back().unwrap_or(first);
         self.rest = after;
     }
 

@@ -284,7 +284,7 @@ fn invalid_tools_are_refused() {
         assert_eq!(refusal(read(&body)), (Some(param.to_owned()), None, message));
     }
     let body = request(r#""input":"a","tool_choice":"required""#);
-    check(&body, "tool_choice: without tools none can be required.");
+    check(&body, "tool_choice: it requires a call, but the request has no tools.");
 }
 
 /// Limits on counts: the largest allowed number, and one more.
