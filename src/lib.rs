@@ -1,8 +1,8 @@
-//! Proxy between OpenAI clients and LLM engines (vLLM, SGLang …): every engine's answers reach clients in one
-//! canonical wire format.
+//! Proxy between OpenAI or Anthropic clients and LLM engines (vLLM, SGLang …): every engine's answers reach clients in
+//! one canonical wire format.
 //!
 //! The core is a function from an engine's bytes to canonical bytes: [`wire`], a pure, synchronous state machine.
-//! Everything that waits, connects, generates ids or reads clocks is a thin shell around it.
+//! The modules after `seal` are the shell: they wait, connect, generate ids and read clocks.
 //!
 //! ```text
 //! client ──→ server::routes ──→ request::ChatRequest ──→ plan::Plan ──→ upstream::Client ──→ engine
@@ -103,7 +103,7 @@ pub mod exchange;
 // The contract of the API as a test suite against any server.
 pub mod conform;
 
-// Examination of a running engine or gateway: what it does otherwise than the API, and what helps.
+// Examination of a running engine or gateway: its differences from the API, and their remedies.
 pub mod doctor;
 
 // HTTP server for clients and operators: listeners, routes, relaying, shutdown.

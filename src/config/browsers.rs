@@ -6,7 +6,8 @@ use crate::wire::disclosure;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 table! {
-    /// Table `[cors]` as written: the origins whose pages may call the API, and the names of the clients' address.
+    /// Table `[cors]` as written: the origins whose pages may call the API, and the host names under which clients may
+    /// reach samewire without a key.
     CorsFile {
         origins: Vec<String>;
         hosts: Vec<String>;
@@ -17,11 +18,12 @@ table! {
     /// Table `[admin]` as written: the host names under which the admin listener answers.
     AdminFile {
         hosts: Vec<String>,
-            flag("admin-host", "NAME", "A name under which the admin address may be asked, beside addresses and localhost, such as samewire.internal");
+            flag("admin-host", "NAME", "Another host name under which the admin listener answers, such as samewire.internal; addresses and localhost always work");
     }
 }
 
-/// Origins whose pages may call the API, in the form in which browsers send them, and names of the clients' address.
+/// Origins whose pages may call the API, in the form in which browsers send them, and host names under which
+/// clients may reach samewire without a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cors {
     is_any: bool,
@@ -30,7 +32,7 @@ pub struct Cors {
 }
 
 impl Cors {
-    /// Checks the entries of `cors.origins`, and returns the valid ones in the spelling of browsers.
+    /// Checks the entries of `cors.origins` and `cors.hosts`, and returns the valid ones.
     pub(super) fn resolve(file: &CorsFile, mistakes: &mut Mistakes) -> Self {
         let hosts = Hosts::resolve("cors.hosts", &file.hosts, mistakes);
         let mut this = Self { hosts, ..Self::default() };

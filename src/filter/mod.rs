@@ -2,7 +2,7 @@
 //!
 //! Takes: a reader, and the facts that the bytes do not contain ([`FilterParams`]). Gives: canonical bytes as soon
 //! as they are certain, in the forms of the proxy. Remembers: an object until it is complete, and events until
-//! their API is known. Never: more than the proxy's limits.
+//! their API is known. Never: holds more than the proxy's limits allow.
 
 mod explain;
 mod separate;

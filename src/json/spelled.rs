@@ -1,5 +1,5 @@
-//! Places of a text within another in any spelling: as it is, with the escapes of JSON, also of JSON within JSON, or
-//! with those of URLs.
+//! Search for a text within another one, however it is spelled: as it is, with the escapes of JSON (also of JSON within
+//! JSON), or with those of URLs.
 //!
 //! A server that repeats a key writes it as its language does: PHP writes `\/`, .NET `\u002B`.
 
@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Most backslashes before a character, which bounds the time for a text of backslashes alone: JSON within JSON twice has seven.
 const SLASHES: usize = 8;
 
-/// Returns the places of a text that is not empty, in order and apart.
+/// Returns the ranges of `text` that spell `word`, in order and without overlap; none for an empty word.
 pub(crate) fn places_of(word: &[u8], text: &[u8]) -> Vec<Range<usize>> {
     let mut places = Vec::new();
     let Some(first) = word.first() else { return places };
@@ -28,12 +28,12 @@ pub(crate) fn places_of(word: &[u8], text: &[u8]) -> Vec<Range<usize>> {
     places
 }
 
-/// Returns the end of a text that begins at a place; `None`: another one does.
+/// Returns the end of the word that begins at `start`; `None` if it does not begin there.
 fn end_of(word: &[u8], text: &[u8], start: usize) -> Option<usize> {
     word.iter().try_fold(start, |at, byte| Some(at + spelling(*byte, text.get(at..)?)?))
 }
 
-/// Returns the length of a byte's spelling at the beginning of a text; `None`: another byte is there.
+/// Returns the length of the spelling of `byte` at the start of `text`; `None` if the text starts otherwise.
 fn spelling(byte: u8, text: &[u8]) -> Option<usize> {
     if text.first() == Some(&byte) {
         return Some(1);

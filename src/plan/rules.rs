@@ -212,7 +212,7 @@ mod tests {
             r#"{"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[]}]}"#,
             &[],
         ),
-        // Three messages become one, and those behind them are changed too.
+        // Three messages become one, and later ones are changed too.
         (
             "sglang 0.5.0",
             r#"{"messages":[{"role":"system","content":"a"},{"role":"developer","content":"b"},{"role":"system","content":"c"},{"role":"user","content":"u"},{"role":"assistant","content":"d","reasoning":"r"},{"role":"user","content":"v"}]}"#,

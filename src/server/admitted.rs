@@ -2,8 +2,8 @@
 //! handler says what it changes.
 //!
 //! ```text
-//! head ─→ Admitted ─→ RequestBody::read ─→ naming::Named ─→ relay::Planned ─→ Relay
-//!            └──────────────── ClientReply: the record, and the headers of the answer ───────┘
+//! head ─→ Admitted ─→ RequestBody::read ─→ naming (the model) ─→ relay::Planned ─→ Relay
+//!            └─────────────── ClientReply: the record, and the headers of the answer ─────────────┘
 //! ```
 
 use super::admit::auth::ClientIdentity;
@@ -16,7 +16,7 @@ use crate::wire::options::ResponsesDialect;
 use http::request;
 use std::sync::Arc;
 
-/// Request whose client is known and may send it. Nothing of it changes any more.
+/// Request whose client is known. Nothing of it changes any more; its quota and the version of the API are checked next.
 pub(super) struct Admitted<'h> {
     /// State that was active when the request arrived.
     pub(super) app: &'h Arc<App>,

@@ -148,7 +148,7 @@ impl Upstream {
         let addresses = Resolver::from_system(&config, &all.timeouts);
         let client = || Client::with_addresses(&addresses, &config, &all.timeouts);
         if config.tls.as_ref().is_some_and(|tls| tls.accepts_any) {
-            let danger = "danger_accept_invalid_certs: whoever answers is taken for the engine";
+            let danger = "danger_accept_invalid_certs: any server that answers is taken for the engine";
             tracing::warn!(upstream = config.name, danger);
         }
         let found = DetectedEngine::configured(config.engine);

@@ -53,10 +53,10 @@ pub fn description(limits: &Limits) -> String {
         Some(memory) => {
             let limit = memory.limit().unwrap_or(u64::MAX);
             let whose = if limits.memory_bytes > 0 { "limits.memory_bytes" } else { "cgroup" };
-            format!("# Memory: {limit} bytes ({whose}); above 85 % of that new requests are refused.\n")
+            format!("# Memory: {limit} bytes ({whose}); from 85 % of that on new requests are refused.\n")
         }
-        None => "# Memory: no limit is known (limits.memory_bytes, or a cgroup of version 2), so no request is refused \
-                 for want of it.\n"
+        None => "# Memory: no limit is known (limits.memory_bytes, or a cgroup of version 2), so samewire \
+                 refuses no request for lack of memory.\n"
             .to_owned(),
     }
 }

@@ -1,5 +1,5 @@
-//! Operations on conversations. A conversation is stored as a record that has always ended; its items have their
-//! own side.
+//! Operations on conversations, which [`Store`](crate::store::Store) documents. A conversation is a record in the state
+//! `Completed`; its items have a side of their own.
 
 use super::{
     Sql, WeightChange, create, finish, head, insert_items, insert_record, make_room, owned, page, record,

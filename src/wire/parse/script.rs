@@ -1,5 +1,4 @@
-//! Format of an answer's text, insofar as an engine may leave it unparsed: derived from the options, the model's
-//! name and the request.
+//! Format of the text that an engine may leave unparsed, derived from the options, the model's name and the request.
 
 use super::calls::format::{Format, REQUIRED};
 use super::calls::{Calls, Starts};
@@ -33,7 +32,7 @@ pub struct OutputConstraints<'a> {
 /// The facts known about the parsers that an engine runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineParsers {
-    /// True if the engine separates reasoning from the text, or leaves it out.
+    /// True if the text is expected to hold no reasoning.
     pub tells_reasoning: bool,
     /// True if the engine has no call parser and refuses requests that need one.
     pub leaves_calls: bool,
@@ -76,7 +75,8 @@ pub struct TextFormat {
     /// Repair of arguments in calls that are no JSON.
     repair: RepairArguments,
     special: bool,
-    /// Family guessed from the model's name; `None` if the configuration or a refusal of the engine selects it.
+    /// Family guessed from the model's name; `None` if the configuration or a refusal of the engine selects it, or if
+    /// calls are not parsed.
     guessed_family: Option<&'static Family>,
     /// Family whose calls the engine has refused to parse, if it has.
     refused_family: Option<&'static Family>,
@@ -157,7 +157,7 @@ impl TextFormat {
         self.special
     }
 
-    /// Adds the vocabulary, if the option `harmony` is set to `tokens`.
+    /// Sets the vocabulary, or none unless the option `harmony` is `tokens`.
     #[must_use]
     pub fn with_tokens(mut self, options: &Options, vocabulary: Option<&Arc<Vocabulary>>) -> Self {
         self.vocabulary = vocabulary.filter(|_| options.harmony == options::Harmony::Tokens).cloned();

@@ -1,7 +1,7 @@
 //! Repair of a tool call's arguments that are no JSON (option `repair_arguments`, wire-format 2.5 rule 15).
 //!
 //! Takes: all arguments of one call. Gives: JSON, and the rules by which it was made. Remembers: nothing. Never: touches
-//! valid JSON, guesses at text of a string, completes a call that was cut.
+//! valid JSON, guesses the text of a string, completes a call that was cut.
 
 mod marks;
 mod mistakes;

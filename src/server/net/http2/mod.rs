@@ -209,7 +209,7 @@ impl ServedConnection {
         let (now, seen) = (Instant::now(), self.signals.seen());
         let (is_blocked, heard) = (seen.is_blocked, seen.heard);
         if let Some(excess) = seen.excess {
-            tracing::debug!(?excess, "an HTTP/2 client is sent away");
+            tracing::debug!(?excess, "an HTTP/2 client has exceeded a limit");
             return FrameVerdict::End(Reason::ENHANCE_YOUR_CALM);
         }
         // An incomplete body is covered by the timers of its request.

@@ -1,6 +1,7 @@
 //! Errors in the shape of the Messages API: `{"type":"error","error":{…},"request_id":…}` (messages 7).
 //!
-//! Takes: a failure. Gives: its status, its body and its event. Never: a status or a type that the API does not know.
+//! Takes: a failure. Gives: its status, and its body, which is also the data of its event. Never: a type that the API
+//! does not know.
 
 use crate::json::write_string;
 use crate::wire::fault::{Failure, Fault, write_or_null};
@@ -48,20 +49,20 @@ pub fn write_messages_error(failure: &Failure, request_id: Option<&str>, out: &m
     out.extend_from_slice(b"}");
 }
 
-/// Returns the text of the error. Clients read two numbers out of the text of a prompt that is too long, so it is
-/// written in the words that they know (messages 7.3).
+/// Returns the text of the error. If the prompt is too long, clients read figures from the text, so it has the wording
+/// that they know (messages 7.3).
 fn message(failure: &Failure) -> Cow<'_, str> {
     match failure.fault {
         Fault::ContextLength => match Overflow::of(&failure.message) {
-            Some(overflow) => words(overflow).into(),
+            Some(overflow) => overflow_text(overflow).into(),
             None => format!("prompt is too long: {}", failure.message).into(),
         },
         _ => Cow::Borrowed(&failure.message),
     }
 }
 
-/// Returns the words in which clients read the figures of a prompt that is too long.
-fn words(overflow: Overflow) -> String {
+/// Returns the error text for a prompt that is too long, from which clients read the figures.
+fn overflow_text(overflow: Overflow) -> String {
     let Overflow { prompt, answer, most } = overflow;
     match answer {
         None => format!("prompt is too long: {prompt} tokens > {most} maximum"),

@@ -207,7 +207,7 @@ impl MessageEncoder {
     fn arguments(&mut self, slot: u32, args: &Text<'_>, out: &mut BytesMut) {
         if self.blocks.arguments(slot, args, out) == Arrival::Late {
             // The client has the call already, and it is not the one that the engine wants.
-            self.reject("The upstream engine sent arguments of a tool call behind its end.");
+            self.reject("The upstream engine sent arguments of a tool call after its end.");
         }
     }
 

@@ -1,5 +1,5 @@
-//! Calls as tags, with a tag for the name and for each parameter (Qwen3-Coder, GLM, MiniMax, DeepSeek V3.2,
-//! Seed-OSS, Step 3).
+//! Calls as tags, with a tag for the name and for each parameter (Qwen3-Coder, GLM, Hunyuan, MiniMax M2 and M3,
+//! DeepSeek V3.2 and V4, Seed-OSS, Step 3).
 //!
 //! ```text
 //! section ─→ call ─→ name ─→ key ─→ value ─→ key, or end of the call ─→ call, or end of the section
