@@ -1,6 +1,6 @@
 //! Behaviour of a store that is full: evictions and refusals.
 
-use crate::places::in_each_place;
+use crate::places::{self, in_each_place};
 use crate::responses::{NOW, completed, events, item, key, over, queued, running};
 use samewire::store::{CLOSING, FinalState, Item, NewResponse, State, Store, StoreCaps, StoreError};
 
@@ -205,4 +205,17 @@ async fn a_full_conversation_takes_no_response(store: &Store) {
     }
     store.create_in("c".into(), new(100), NOW + 2).await.unwrap();
     assert_eq!(store.transcript(key("c"), 10_000, NOW + 2).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_conversation_over_a_lowered_limit_can_shrink() {
+    let place = places::sqlite().await;
+    let item = |id: &str| Item::new(id, &"x".repeat(3_000));
+    let store = place.open(SMALL).await;
+    store.create_conversation(key("c"), "{}".into(), vec![item("a"), item("b")], NOW).await.unwrap();
+    drop(store);
+    let store = place.open(StoreCaps { record_bytes: 2_000, ..SMALL }).await;
+    assert_eq!(store.add_items(key("c"), vec![item("c")], NOW).await, Err(StoreError::Full));
+    store.delete_item(key("c"), "a".into(), NOW).await.unwrap();
+    store.update_conversation(key("c"), "[]".into(), NOW).await.unwrap();
 }

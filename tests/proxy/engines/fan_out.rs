@@ -1,6 +1,7 @@
 //! Several choices from an engine that gives one per request: it gets one request for each choice, and the client gets
 //! one answer.
 
+use crate::clients::keys::{SECOND, entry, with};
 use crate::sim::ErrorBody;
 use crate::sim::prelude::*;
 use rand::rngs::StdRng;
@@ -400,24 +401,28 @@ async fn the_size_limit_applies_to_all_choices_together() {
     world.end().await;
 }
 
-/// Upstream requests with a seed have separate bodies, which all count against the memory budget. Without a seed
-/// they share the body.
+/// What the bodies of choices have of their own counts against the memory budget: a key's priority makes copies; a
+/// seed is a small piece between parts of the client's body.
 #[tokio::test]
 async fn bodies_of_all_choices_count_against_the_budget() {
     let (gate, held) = Gate::pair();
     let answering = move |attempt: &Attempt| {
         Script(Script::new().wait(&held).0.into_iter().chain(good(attempt).0).collect())
     };
-    let world = world(answering, Setup::new().config("[limits]\nbodies_in_flight_bytes = 1000000\n")).await;
+    let keys = [entry(KEY, ""), entry(SECOND, "priority = 7")].concat();
+    let setup = Setup::new().config(&format!("[limits]\nbodies_in_flight_bytes = 1000000\n{keys}"));
+    let world = world(answering, setup).await;
     let user = "u".repeat(200_000);
-    let ask = |more: &str| Request::stream(&format!(r#","n":8,"user":"{user}"{more}"#));
-    world.request(&ask(r#","seed":1"#)).await.with_status(503).fault();
+    let request = |key, more: &str| with(&Request::stream(&format!(r#","n":8,"user":"{user}"{more}"#)), key);
+    world.request(&request(SECOND, "")).await.with_status(503).fault();
     assert_eq!(world.engine.attempt_count(), 0);
-    let mut client = world.send(&ask("")).await;
-    world.engine.wait_attempts(8).await;
-    gate.open();
-    assert_eq!(client.head().await.status, 200);
-    assert!(client.rest().await.ends_with(b"data: [DONE]\n\n"));
+    for (client, more) in [(1, ""), (2, r#","seed":1"#)] {
+        let mut answer = world.send(&request(KEY, more)).await;
+        world.engine.wait_attempts(8 * client).await;
+        gate.open();
+        assert_eq!(answer.head().await.status, 200);
+        assert!(answer.rest().await.ends_with(b"data: [DONE]\n\n"));
+    }
     world.end().await;
 }
 
