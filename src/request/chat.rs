@@ -6,7 +6,6 @@ use super::parts::AddressCheck;
 use super::refusals::invalid;
 use super::{ChatRequest, NumberedMessage, TextSpans};
 use crate::json::{self, Raw, Text};
-use crate::wire::Api;
 use crate::wire::fault::Failure;
 
 /// Fields that the API names, including those of its streaming and legacy forms.
@@ -91,6 +90,9 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
     let model = from.string("model")?.unwrap_or_default();
     let choices = u32::try_from(from.answer_count("n")?.unwrap_or(1)).unwrap_or(1);
     Ok(ChatRequest {
+        model,
+        stream: streaming.stream,
+        choices,
         include_usage: streaming.include_usage,
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,
@@ -110,7 +112,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
             structured: notable,
             ..TextSpans::default()
         },
-        ..ChatRequest::new(Api::Chat, model, streaming.stream, choices)
+        ..ChatRequest::default()
     })
 }
 
@@ -243,6 +245,7 @@ fn forced_function(from: &Checked<'_>) -> Result<Option<String>, Failure> {
 mod tests {
     use super::*;
     use crate::request::{Caps, Rules};
+    use crate::wire::Api;
     use bytes::Bytes;
 
     fn read(body: &str, rules: &Rules) -> Result<ChatRequest, Failure> {

@@ -44,6 +44,10 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
     let model = from.string("model")?.unwrap_or_default();
     let choices = u32::try_from(n.saturating_mul(prompts)).unwrap_or(u32::MAX);
     Ok(ChatRequest {
+        api: Api::Completions,
+        model,
+        stream: streaming.stream,
+        choices,
         include_usage: streaming.include_usage,
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,
@@ -56,7 +60,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
             stream_options: from.place("stream_options"),
             ..TextSpans::default()
         },
-        ..ChatRequest::new(Api::Completions, model, streaming.stream, choices)
+        ..ChatRequest::default()
     })
 }
 

@@ -117,7 +117,7 @@ pub(crate) fn thinks<'a>(get: impl Fn(&'static str) -> Option<&'a str>) -> Optio
 
 /// Chat Completions or Completions request after parsing: the settings that affect the answer, and the places in
 /// the body that adaptation may edit.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ChatRequest {
     /// API of the request.
     pub api: Api,
@@ -197,35 +197,6 @@ pub(crate) struct TextSpans {
 }
 
 impl ChatRequest {
-    /// Creates a request of which nothing else is set.
-    fn new(api: Api, model: String, stream: bool, choices: u32) -> Self {
-        Self {
-            api,
-            model,
-            stream,
-            choices,
-            choice: None,
-            include_usage: false,
-            continuous_usage: false,
-            include_obfuscation: false,
-            logprobs: false,
-            extensions: Extensions::default(),
-            limit: None,
-            forced_function: None,
-            one_call: false,
-            custom_tools: Vec::new(),
-            legacy_functions: false,
-            offered_tools: None,
-            reasons: None,
-            reasoning_budget: None,
-            hides_reasoning: false,
-            continues_text: false,
-            constrained: false,
-            overrides_model: false,
-            places: TextSpans::default(),
-        }
-    }
-
     /// Parses and checks a request under the default rules.
     ///
     /// # Errors
@@ -273,8 +244,15 @@ impl ChatRequest {
     /// Returns a request of which only those settings are set that tell how to read the answer to a Messages request
     /// on the engine's own route.
     pub(crate) fn of_message(request: &messages::MessagesRequest) -> Self {
-        let plain = Self::new(Api::Messages, request.model.clone(), request.stream, 1);
-        Self { limit: request.limit, offered_tools: request.offered_tools.clone(), ..plain }
+        Self {
+            api: Api::Messages,
+            model: request.model.clone(),
+            stream: request.stream,
+            choices: 1,
+            limit: request.limit,
+            offered_tools: request.offered_tools.clone(),
+            ..Self::default()
+        }
     }
 
     /// Parses a chat request that samewire generated from a client's request, which has passed these rules.

@@ -10,9 +10,10 @@ use std::fmt;
 use std::sync::Arc;
 
 /// API of an answer: the client's and the engine's may differ, and each has its own decoder and encoder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Api {
     /// Chat Completions, `/v1/chat/completions`.
+    #[default]
     Chat,
     /// Legacy Completions, `/v1/completions`.
     Completions,

@@ -32,10 +32,10 @@ use super::object::RequestObject;
 use super::refusals::{self, invalid, missing, unsupported_parameter};
 use super::{ChatRequest, Rules};
 use crate::json::{Raw, Text, compacted};
+use crate::wire::Extensions;
 use crate::wire::encode::Echo;
 use crate::wire::fault::Failure;
 use crate::wire::options::{Options, RequestUnknown, ResponsesReasoning};
-use crate::wire::{Api, Extensions};
 use bytes::{BufMut, Bytes, BytesMut};
 use item::Item;
 use serde::{Deserialize, Serialize};
@@ -377,6 +377,9 @@ impl ResponsesRequest {
     /// read.
     pub fn as_chat(&self) -> ChatRequest {
         ChatRequest {
+            model: self.model.clone(),
+            stream: self.stream,
+            choices: 1,
             include_usage: true,
             include_obfuscation: self.include_obfuscation,
             logprobs: self.include.output_text_logprobs,
@@ -387,7 +390,7 @@ impl ResponsesRequest {
             constrained: self.is_constrained(),
             reasons: self.thinks(),
             extensions: Extensions { response_messages: self.response_messages, ..Extensions::default() },
-            ..ChatRequest::new(Api::Chat, self.model.clone(), self.stream, 1)
+            ..ChatRequest::default()
         }
     }
 
