@@ -251,7 +251,7 @@ mod tests {
             let scenario = recorded::one(name, scene.scenario, MODEL).remove(0);
             let raw = String::from_utf8(scenario.frames.concat()).unwrap();
             let body = Bytes::from_static(scene.request.as_bytes());
-            let request = ChatRequest::read(Api::Chat, &body).unwrap();
+            let request = ChatRequest::recall(Api::Chat, &body).unwrap();
             let engine = crate::engine::named(name).unwrap();
             let route = crate::plan::Route::new(engine, Arc::new(Options::default()), 1 << 20);
             let mut rewriter = Rewriter::new(crate::plan::shape(&request, &route), Stamp::default());

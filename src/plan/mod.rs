@@ -759,7 +759,7 @@ mod tests {
             let options = auto(field);
             let route = Route { separates_reasoning: separates, ..route("generic", options.clone()) };
             let body = Bytes::from(format!(r#"{{"model":"{MODEL}","input":"a"}}"#));
-            let request = ResponsesRequest::read(&body, &options).unwrap();
+            let request = ResponsesRequest::recall(&body, &options, ResponsesMode::Chat).unwrap();
             let (path, shape, _) = response(&request, &route);
             assert_eq!(format!("{:?}", shape.script), expected(&options, separates), "{field:?}");
             assert_eq!((path, shape.hide_reasoning), ("/v1/chat/completions", false), "{field:?}");

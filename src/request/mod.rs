@@ -197,19 +197,12 @@ pub(crate) struct TextSpans {
 }
 
 impl ChatRequest {
-    /// Parses and checks a request under the default rules.
-    ///
-    /// # Errors
-    /// Fails on the first invalid field, with its `param` (faults C01–C04, C12, C13, C33, C35, C36).
-    pub fn read(api: Api, body: &Bytes) -> Result<Self, Failure> {
-        Self::parse(api, body, true, None, &Rules::ANSWERED)
-    }
-
     /// Parses and checks a request under an operator's rules. A `model` from the URL path overrides the one in the
     /// body.
     ///
     /// # Errors
-    /// Fails like [`ChatRequest::read`], and on a request that the rules refuse.
+    /// Fails on the first invalid field, with its `param` (faults C01–C04, C12, C13, C33, C35, C36), and on a request
+    /// that the rules refuse.
     pub fn read_for(api: Api, body: &Bytes, model: Option<&str>, rules: &Rules) -> Result<Self, Failure> {
         Self::parse(api, body, true, model, rules)
     }
@@ -218,7 +211,7 @@ impl ChatRequest {
     /// accepted.
     ///
     /// # Errors
-    /// Fails like [`ChatRequest::read`], except for missing parameters.
+    /// Fails like [`ChatRequest::read_for`], except for missing parameters.
     pub fn recall(api: Api, body: &Bytes) -> Result<Self, Failure> {
         Self::parse(api, body, false, None, &Rules::ANSWERED)
     }

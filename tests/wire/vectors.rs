@@ -6,8 +6,9 @@ use bytes::Bytes;
 use samewire::engine::named;
 use samewire::plan::{Route, shape};
 use samewire::request::ChatRequest;
-use samewire::request::responses::echo;
+use samewire::request::responses::{ResponsesMode, ResponsesRequest};
 use samewire::wire::encode::{Reply, Response};
+use samewire::wire::options::Options;
 use samewire::wire::options::ResponsesReasoning::{self, Both, Content};
 use samewire::wire::{AnswerId, Api, OutputBuffer, Rewriter, Stamp};
 use serde_json::Value;
@@ -92,7 +93,8 @@ fn as_response(request: &str, message: &str, finish: &str, reasoning: ResponsesR
     let body = Bytes::from(request.to_owned());
     let shape = shape(&ChatRequest::recall(Api::Chat, &body).unwrap(), &route);
     let stamp = Stamp { id: AnswerId(1), now: 1_779_866_860, seed: 1, ..Stamp::default() };
-    let reply = Reply { echo: echo(&body).unwrap(), reasoning, ..Reply::default() };
+    let asked = ResponsesRequest::recall(&body, &Options::default(), ResponsesMode::Chat).unwrap();
+    let reply = Reply { echo: asked.echo(), reasoning, ..Reply::default() };
     let encoder = Response::new(reply, &stamp);
     let mut rewriter = Rewriter::with_encoder(shape, stamp, Box::new(encoder));
     let input = format!(

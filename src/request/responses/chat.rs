@@ -304,7 +304,7 @@ mod tests {
             ),
         ] {
             let body = Bytes::from(format!(r#"{{"model":"{MODEL}","input":"a",{members}}}"#));
-            let request = ResponsesRequest::read(&body, &options).unwrap();
+            let request = ResponsesRequest::recall(&body, &options, ResponsesMode::Chat).unwrap();
             let parsers = EngineParsers { tells_reasoning, leaves_calls: false };
             let script = request.script(None, &Capabilities { parsers, ..Capabilities::PLAIN }, &options);
             let parsers = EngineParsers { tells_reasoning: hides, leaves_calls: false };

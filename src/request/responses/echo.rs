@@ -2,10 +2,7 @@
 
 use super::shared_value;
 use crate::json::{self, Raw, Text, compacted, write_compact, write_string};
-use crate::request::fields;
 use crate::request::object::RequestObject;
-use crate::wire::encode::Echo;
-use crate::wire::fault::Failure;
 use bytes::{Bytes, BytesMut};
 
 /// Fields that are echoed unchanged.
@@ -28,21 +25,6 @@ const REPEATED: &[&str] = &[
 
 /// Fields that are echoed with a decimal point (wire-format 1.5).
 const DECIMAL: &[&str] = &["frequency_penalty", "presence_penalty", "temperature", "top_p"];
-
-/// Returns the fields of a request that its answer echoes.
-///
-/// # Errors
-/// Fails if the body is no JSON object.
-pub fn echo(body: &Bytes) -> Result<Echo, Failure> {
-    let text = fields::text(body)?;
-    let request = fields::read(text, text)?;
-    let get = |key: &str| request.iter().rfind(|field| field.key == key).map(|field| field.value);
-    let mut echo = Echo::default();
-    for (key, json) in echoed_fields(body, get, &[]) {
-        echo.keep(key, json);
-    }
-    Ok(echo)
-}
 
 /// Returns a value of the body in canonical spelling, shared with the body if it already has that.
 fn canonical(body: &Bytes, raw: Raw<'_>) -> Bytes {

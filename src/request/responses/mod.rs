@@ -20,7 +20,6 @@ pub mod summary;
 mod tools;
 mod turns;
 
-pub use echo::echo;
 pub use inputs::{Capabilities, ChatInputs, NativeCapabilities, PriorityOrder};
 pub use sealed::UnreadableReasoning;
 pub use tools::{CalledTool, ResponsesTools};
@@ -185,19 +184,11 @@ impl Include {
 }
 
 impl ResponsesRequest {
-    /// Parses and checks a request under the default rules.
-    ///
-    /// # Errors
-    /// Fails on the first invalid field, with its `param`.
-    pub fn read(body: &Bytes, options: &Options) -> Result<Self, Failure> {
-        Self::parse(body, options, ResponsesMode::Chat, true, None, Arc::new(Rules::ANSWERED))
-    }
-
     /// Parses and checks a request for an engine that is used in this mode, under an operator's rules. A `model`
     /// from the URL path overrides the one in the body.
     ///
     /// # Errors
-    /// Fails like [`ResponsesRequest::read`], and on a request that the rules refuse.
+    /// Fails on the first invalid field, with its `param`, and on a request that the rules refuse.
     pub fn read_for(
         body: &Bytes,
         options: &Options,
@@ -212,7 +203,7 @@ impl ResponsesRequest {
     /// parameters are accepted.
     ///
     /// # Errors
-    /// Fails like [`ResponsesRequest::read`], except for missing and unsupported parameters.
+    /// Fails like [`ResponsesRequest::read_for`], except for missing and unsupported parameters.
     pub fn recall(body: &Bytes, options: &Options, way: ResponsesMode) -> Result<Self, Failure> {
         Self::parse(body, options, way, false, None, Arc::new(Rules::ANSWERED))
     }
@@ -529,7 +520,8 @@ mod tests {
 
     fn read(members: &str, unknown: RequestUnknown) -> Result<ResponsesRequest, Failure> {
         let options = Options { request_unknown: unknown, ..Options::default() };
-        ResponsesRequest::read(&Bytes::from(format!(r#"{{"model":"m","input":"a",{members}}}"#)), &options)
+        let body = Bytes::from(format!(r#"{{"model":"m","input":"a",{members}}}"#));
+        ResponsesRequest::read_for(&body, &options, ResponsesMode::Chat, None, &Arc::new(Rules::ANSWERED))
     }
 
     #[test]

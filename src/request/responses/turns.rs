@@ -302,7 +302,7 @@ impl<'a> InputTurn<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::responses::{Capabilities, ChatInputs, ResponsesRequest};
+    use crate::request::responses::{Capabilities, ChatInputs, ResponsesMode, ResponsesRequest};
     use crate::wire::options::Options;
     use bytes::Bytes;
 
@@ -333,7 +333,7 @@ mod tests {
             let body = Bytes::from(format!(r#"{{"model":"m","input":[{}]}}"#, items.join(",")));
             let options = Options::default();
             let inputs = ChatInputs { skip_oldest, ..ChatInputs::default() };
-            let request = ResponsesRequest::read(&body, &options).unwrap();
+            let request = ResponsesRequest::recall(&body, &options, ResponsesMode::Chat).unwrap();
             let sent = request.chat(&inputs, &Capabilities::PLAIN, &options);
             sent.map(|sent| String::from_utf8(sent.to_vec()).unwrap()).map_err(|failure| failure.fault)
         };

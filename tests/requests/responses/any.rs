@@ -4,9 +4,11 @@ use crate::law::check;
 use crate::seeded::seeded;
 use proptest::prelude::*;
 use samewire::engine::ENGINES;
-use samewire::request::responses::{ChatInputs, ResponsesRequest};
+use samewire::request::Rules;
+use samewire::request::responses::{ChatInputs, ResponsesMode, ResponsesRequest};
 use samewire::wire::options::Options;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// Words with a meaning in some place, so that random requests get past the first checks.
 const WORDS: &[&str] = &[
@@ -192,7 +194,8 @@ proptest! {
             bytes.push(b' ');
         }
         let options = Options::default();
-        let sent = ResponsesRequest::read(&bytes.into(), &options)
+        let rules = Arc::new(Rules::ANSWERED);
+        let sent = ResponsesRequest::read_for(&bytes.into(), &options, ResponsesMode::Chat, None, &rules)
             .and_then(|asked| asked.chat(&ChatInputs::default(), &ENGINES[0].takes, &options));
         match sent {
             Ok(sent) => drop(serde_json::from_slice::<Value>(&sent).map_err(|error| TestCaseError::fail(error.to_string()))?),

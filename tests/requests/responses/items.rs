@@ -2,9 +2,8 @@
 
 use super::{chat, options, read, refusal, request, sent};
 use crate::table::rows;
-use bytes::Bytes;
 use samewire::engine::named;
-use samewire::request::responses::{ChatInputs, ResponsesRequest, UnreadableReasoning};
+use samewire::request::responses::{ChatInputs, UnreadableReasoning};
 
 fn unseal(sealed: &str) -> Option<String> {
     sealed.strip_prefix("swr1.").or_else(|| sealed.strip_prefix("swc1.")).map(|text| format!("«{text}»\n"))
@@ -238,7 +237,7 @@ fn sealed_reasoning_that_does_not_open_is_left_out() {
             (&continued, &[item, item], &[], "previous_response_id.encrypted_content"),
         ] {
             let inputs = ChatInputs { history, resolved, ..material() };
-            let mut asked = ResponsesRequest::read(&Bytes::from(body.clone()), &options("{}")).unwrap();
+            let mut asked = read(body).unwrap();
             let refused = asked.clone().drop_unreadable(&inputs, UnreadableReasoning::Refuse);
             let count = asked.drop_unreadable(&inputs, UnreadableReasoning::Drop).unwrap();
             if dropped {

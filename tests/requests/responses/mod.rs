@@ -24,25 +24,23 @@ fn options(json: &str) -> Options {
 }
 
 fn read(body: &str) -> Result<ResponsesRequest, Failure> {
-    ResponsesRequest::read(&Bytes::from(body.to_owned()), &Options::default())
+    read_under(Rules::ANSWERED, &Options::default(), body)
 }
 
 /// Reads a request with the ranges of the published API, as an operator may configure.
 fn read_as_published(body: &str) -> Result<ResponsesRequest, Failure> {
-    let rules = Arc::new(Rules { ranges: Ranges::Api, ..Rules::ANSWERED });
-    ResponsesRequest::read_for(
-        &Bytes::from(body.to_owned()),
-        &Options::default(),
-        ResponsesMode::Chat,
-        None,
-        &rules,
-    )
+    read_under(Rules { ranges: Ranges::Api, ..Rules::ANSWERED }, &Options::default(), body)
+}
+
+fn read_under(rules: Rules, options: &Options, body: &str) -> Result<ResponsesRequest, Failure> {
+    let body = Bytes::from(body.to_owned());
+    ResponsesRequest::read_for(&body, options, ResponsesMode::Chat, None, &Arc::new(rules))
 }
 
 /// Returns the body that the engine receives.
 fn sent(engine: &str, set: &str, body: &str, material: &ChatInputs<'_>) -> Result<String, Failure> {
     let options = options(set);
-    let asked = ResponsesRequest::read(&Bytes::from(body.to_owned()), &options)?;
+    let asked = read_under(Rules::ANSWERED, &options, body)?;
     let route = Route::new(named(engine).unwrap(), Arc::new(options), 1 << 20);
     let chat = response_body(&asked, material, &route)?;
     let text = String::from_utf8(chat.body.joined().to_vec()).unwrap();

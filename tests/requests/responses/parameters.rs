@@ -220,9 +220,8 @@ fn parameters_that_decide_how_the_answer_is_read() {
 fn stored_requests_are_read_without_the_checks() {
     for body in ["{}", r#"{"input":[],"prompt":{"id":"p"}}"#, r#"{"prompt":{"id":"p"},"messages":[],"n":2}"#]
     {
-        let body = body.to_owned().into();
-        assert!(ResponsesRequest::read(&body, &Options::default()).is_err());
-        ResponsesRequest::recall(&body, &Options::default(), ResponsesMode::Chat).unwrap();
+        assert!(read(body).is_err());
+        ResponsesRequest::recall(&body.to_owned().into(), &Options::default(), ResponsesMode::Chat).unwrap();
     }
     let body = r#"{"model":"m","input":"hi","messages":[],"n":2}"#.to_owned().into();
     let asked = ResponsesRequest::recall(&body, &Options::default(), ResponsesMode::Chat).unwrap();

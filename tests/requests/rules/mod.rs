@@ -30,9 +30,13 @@ fn identity(text: &str) -> EngineIdentity {
     identity
 }
 
+fn read(api: Api, body: &Bytes) -> Result<ChatRequest, Failure> {
+    ChatRequest::read_for(api, body, None, &Rules::ANSWERED)
+}
+
 fn planned(api: Api, identity: EngineIdentity, options: Options, body: &str) -> Result<Plan, Failure> {
     let body = Bytes::from(body.to_owned());
-    let ask = ChatRequest::read(api, &body).unwrap_or_else(|failure| panic!("{failure:?}: {body:?}"));
+    let ask = read(api, &body).unwrap_or_else(|failure| panic!("{failure:?}: {body:?}"));
     plan(&ask, &body, &Route::new(identity, Arc::new(options), 1 << 20))
 }
 
@@ -386,12 +390,12 @@ fn a_flag_asks_completions_for_one_logprob_or_none() {
             (r#","logprobs":0"#, r#","logprobs":0"#, true),
         ] {
             assert_eq!(sent(Api::Completions, to, &body(said)).unwrap().0, body(sent_on), "{to} {said}");
-            let ask = ChatRequest::read(Api::Completions, &Bytes::from(body(said))).unwrap();
+            let ask = read(Api::Completions, &Bytes::from(body(said))).unwrap();
             assert_eq!(ask.logprobs, asked, "{said}");
         }
     }
     for said in [r#","logprobs":"true""#, r#","logprobs":{}"#] {
-        let failure = ChatRequest::read(Api::Completions, &Bytes::from(body(said))).unwrap_err();
+        let failure = read(Api::Completions, &Bytes::from(body(said))).unwrap_err();
         assert_eq!(failure.param.as_deref(), Some("logprobs"), "{said}");
     }
 }

@@ -1,18 +1,20 @@
 //! A Responses request is either refused with a reason, or becomes a chat request that contains all of it.
 
 use samewire::engine::ENGINES;
-use samewire::request::responses::{ChatInputs, ResponsesRequest};
+use samewire::request::Rules;
+use samewire::request::responses::{ChatInputs, ResponsesMode, ResponsesRequest};
 use samewire::wire::options::Options;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Checks a request body against every engine. Returns true if it became a chat request, false if it was refused.
 pub(crate) fn check(body: &Value) -> Result<bool, String> {
     let bytes = body.to_string().into();
-    let options = Options::default();
+    let (options, rules) = (Options::default(), Arc::new(Rules::ANSWERED));
     let unseal = |sealed: &str| sealed.strip_prefix("swr1.").map(str::to_owned);
     for engine in ENGINES {
         let material = ChatInputs { unseal: &unseal, ..ChatInputs::default() };
-        let sent = ResponsesRequest::read(&bytes, &options)
+        let sent = ResponsesRequest::read_for(&bytes, &options, ResponsesMode::Chat, None, &rules)
             .and_then(|request| request.chat(&material, &engine.takes, &options));
         let sent = match sent {
             Ok(sent) => sent,
