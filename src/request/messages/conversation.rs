@@ -3,10 +3,11 @@
 //! Takes: `system` and `messages`. Gives: chat messages, with tool results where engines need them. Remembers: the
 //! calls seen. Never: a result without its call, thinking that samewire has not signed.
 
+mod user_turn;
+
 use super::blocks::{Block, BlockContent, BlockPart, BlockReader, content, part};
 use super::message::{Message, MessageCall, MessageRole};
 use super::tools::ToolChange;
-use super::user_turn::{TurnContext, UserTurn};
 use super::{BILLING_BLOCK, MessagesContext, OpenedThinking, Purpose, THINKING_DROPPED, refuse, require};
 use crate::json::{Raw, Text, compacted, member};
 use crate::request::check::Checked;
@@ -17,6 +18,7 @@ use crate::wire::ident::sha256_hex;
 use crate::wire::options::BillingBlock;
 use bytes::{BufMut, BytesMut};
 use std::collections::{HashMap, HashSet};
+use user_turn::UserTurn;
 
 /// Beginning of the text with which Claude Code reports its version and entry point in `system`. It changes from
 /// request to request, so that the engine would find nothing after it in its cache.
@@ -119,15 +121,7 @@ impl<'a> ConversationReader<'_, 'a> {
         // `developer` is OpenAI's name for `system`; clients of both APIs send it here (ankitcharolia/kiro-gateway#76).
         let role = message.word("role", &["user", "assistant", "system", "developer"])?;
         match role.as_deref() {
-            Some("user") => {
-                let content = message.required("content")?;
-                let mut context = TurnContext {
-                    calls: &self.calls,
-                    blocks: &mut self.blocks,
-                    tool_changes: &mut self.found.tool_changes,
-                };
-                self.turn.read(&message.path("content"), content, &mut context)
-            }
+            Some("user") => self.user(&message.path("content"), message.required("content")?),
             Some("assistant") => self.assistant(&message.path("content"), message.required("content")?),
             Some(_) => self.system(at, &message),
             None => Err(missing(&message.path("role"))),

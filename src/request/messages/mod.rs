@@ -10,7 +10,6 @@ mod message;
 mod native;
 mod settings;
 mod tools;
-mod user_turn;
 
 use super::check::Checked;
 use super::refusals::{self, missing};

@@ -3,23 +3,14 @@
 //! Takes: the blocks of user messages. Gives: a chat message for each result, in the order of the calls, then one for
 //! the rest. Remembers: the turn until it ends. Never: a result without its call.
 
-use super::blocks::{Block, BlockContent, BlockPart, BlockReader, content};
-use super::message::{Message, MessageRole};
-use super::refuse;
-use super::tools::ToolChange;
+use super::ConversationReader;
 use crate::json::Raw;
+use crate::request::messages::blocks::{Block, BlockContent, BlockPart, content};
+use crate::request::messages::message::{Message, MessageRole};
+use crate::request::messages::refuse;
+use crate::request::messages::tools::ToolChange;
 use crate::request::refusals::shown;
 use crate::wire::fault::{Failure, Fault};
-use std::collections::HashMap;
-
-/// Circumstances under which a message of the user is read.
-pub(super) struct TurnContext<'t, 'r, 'a> {
-    /// Calls of the assistant's turn before, by id, with their order.
-    pub(super) calls: &'t HashMap<String, usize>,
-    pub(super) blocks: &'t mut BlockReader<'r>,
-    /// Changes of the tools on offer: a search for tools may find some.
-    pub(super) tool_changes: &'t mut Vec<ToolChange<'a>>,
-}
 
 /// Turn of the user that is being read.
 #[derive(Default)]
@@ -35,31 +26,6 @@ pub(super) struct UserTurn<'a> {
 }
 
 impl<'a> UserTurn<'a> {
-    /// Reads a user message, whose content is found at `path`.
-    pub(super) fn read(
-        &mut self,
-        path: &str,
-        raw: Raw<'a>,
-        context: &mut TurnContext<'_, '_, 'a>,
-    ) -> Result<(), Failure> {
-        self.is_begun = true;
-        let blocks = match content(path, raw)? {
-            BlockContent::Text(text) => {
-                self.parts.push(BlockPart::Text(text));
-                return Ok(());
-            }
-            BlockContent::Blocks(blocks) => blocks,
-        };
-        for block in &blocks {
-            if block.kind == "tool_result" {
-                self.result(block, context)?;
-            } else if let Some(part) = context.blocks.part(block)? {
-                self.parts.push(part);
-            }
-        }
-        Ok(())
-    }
-
     /// Ends the turn, and returns its messages. A turn of nothing but results has no message of the user.
     pub(super) fn end(&mut self) -> Vec<Message<'a>> {
         let Self { is_begun, mut results, pictures, parts } = std::mem::take(self);
@@ -71,12 +37,34 @@ impl<'a> UserTurn<'a> {
         }
         messages
     }
+}
+
+impl<'a> ConversationReader<'_, 'a> {
+    /// Reads a user message, whose content is found at `path`.
+    pub(super) fn user(&mut self, path: &str, raw: Raw<'a>) -> Result<(), Failure> {
+        self.turn.is_begun = true;
+        let blocks = match content(path, raw)? {
+            BlockContent::Text(text) => {
+                self.turn.parts.push(BlockPart::Text(text));
+                return Ok(());
+            }
+            BlockContent::Blocks(blocks) => blocks,
+        };
+        for block in &blocks {
+            if block.kind == "tool_result" {
+                self.result(block)?;
+            } else if let Some(part) = self.blocks.part(block)? {
+                self.turn.parts.push(part);
+            }
+        }
+        Ok(())
+    }
 
     /// Reads the result of a tool. Engines take only text from tools, so its images go to the user's message.
-    fn result(&mut self, block: &Block<'a>, context: &mut TurnContext<'_, '_, 'a>) -> Result<(), Failure> {
+    fn result(&mut self, block: &Block<'a>) -> Result<(), Failure> {
         let object = &block.object;
         let id = object.required_name("tool_use_id")?;
-        let Some(order) = context.calls.get(id.decoded().as_ref()).copied() else {
+        let Some(order) = self.calls.get(id.decoded().as_ref()).copied() else {
             let why = format!(
                 "unexpected `tool_use_id` found in `tool_result` blocks: {}. Each `tool_result` block must have a \
                  corresponding `tool_use` block in the previous message.",
@@ -93,31 +81,28 @@ impl<'a> UserTurn<'a> {
             None => {}
             Some(BlockContent::Text(text)) => parts.push(BlockPart::Text(text)),
             Some(BlockContent::Blocks(blocks)) => {
-                let line = |block| self.line(block, context);
+                let line = |block| self.line(block);
                 let lines: Vec<_> = blocks.iter().map(line).collect::<Result<_, _>>()?;
                 parts.push(BlockPart::Joined(lines.into_iter().flatten().collect::<Vec<_>>().join("\n")));
             }
         }
-        self.results.push((order, Message::new(MessageRole::Tool(id), parts)));
+        self.turn.results.push((order, Message::new(MessageRole::Tool(id), parts)));
         Ok(())
     }
 
     /// Returns a block of a result as text; `None` if it is dropped.
-    fn line(
-        &mut self,
-        block: &Block<'a>,
-        context: &mut TurnContext<'_, '_, 'a>,
-    ) -> Result<Option<String>, Failure> {
+    fn line(&mut self, block: &Block<'a>) -> Result<Option<String>, Failure> {
         if block.kind == "tool_reference" {
             let name = block.object.required_name("tool_name")?.decoded().into_owned();
             let line = format!("Tool: {name}");
-            context.tool_changes.push(ToolChange::Offer(name));
+            // A search for tools may find some.
+            self.found.tool_changes.push(ToolChange::Offer(name));
             return Ok(Some(line));
         }
-        Ok(match context.blocks.part(block)? {
+        Ok(match self.blocks.part(block)? {
             Some(image @ BlockPart::Image(_)) => {
-                let label = format!("[image {}]", self.pictures.len() / 2 + 1);
-                self.pictures.extend([BlockPart::Joined(label.clone()), image]);
+                let label = format!("[image {}]", self.turn.pictures.len() / 2 + 1);
+                self.turn.pictures.extend([BlockPart::Joined(label.clone()), image]);
                 Some(label)
             }
             Some(part) => Some(part.text().unwrap_or_default().decoded().into_owned()),
