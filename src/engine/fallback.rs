@@ -11,30 +11,84 @@ use crate::wire::fault::{Failure, Fault};
 use crate::wire::overflow::exceeds_by_its_limit;
 use std::fmt;
 
-/// Fallback: a form in which a request is sent again to the engine that refused it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fallback {
-    /// Merges all system and developer messages into one at the start (wire-format 2.10).
-    SystemMerged,
-    /// Merges neighbouring messages of one role (engines E.2).
-    RolesMerged,
-    /// Sets `tool_choice` to `none`; samewire reads the calls from the model's text (engines E.2).
-    CallsInText,
-    /// Sends one request for each choice.
-    FanOut,
+/// Declares the fallbacks, in the order in which they are written: each with the name of its rule, the change, what it does
+/// in words, and the evidence.
+macro_rules! fallbacks {
+    ($($(#[$doc:meta])* $fallback:ident $(($value:ident))? = $name:literal, $change:expr, $what:expr, $evidence:literal;)*) => {
+        /// Fallback: a form in which a request is sent again to the engine that refused it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Fallback {
+            $($(#[$doc])* $fallback $(($value))?,)*
+        }
+
+        /// Place of a fallback's bit in a set.
+        enum Place {
+            $($fallback,)*
+        }
+
+        impl Fallback {
+            const ALL: &'static [Self] = &[$(Self::$fallback $(($value::NONE))?,)*];
+
+            /// Returns the rule that brings a request into this form.
+            pub fn rule(self) -> &'static RequestRule {
+                match self {
+                    $(Self::$fallback { .. } => {
+                        static RULE: RequestRule =
+                            RequestRule::new($name, $what, $change).with_evidence($evidence);
+                        &RULE
+                    })*
+                }
+            }
+
+            fn bit(self) -> u16 {
+                match self {
+                    $(Self::$fallback { .. } => 1 << Place::$fallback as u16,)*
+                }
+            }
+        }
+    };
+}
+
+fallbacks! {
+    /// Merges all system and developer messages into one at the start, because the chat template takes only one, there
+    /// (wire-format 2.10).
+    SystemMerged = "system_merged", RuleChange::MergeSystem,
+        "the texts of all system messages were put into the first message", "engines E.2";
+    /// Merges neighbouring messages of one role, because the chat template wants roles that alternate (engines E.2).
+    RolesMerged = "roles_merged", RuleChange::MergeRoles,
+        "neighbouring messages of one role became one, because the model's roles must alternate",
+        "engines E.2";
+    /// Sets `tool_choice` to `none`, because the engine runs without a parser of calls; samewire reads them from the
+    /// model's text (engines E.2).
+    CallsInText = "calls_in_text", RuleChange::CallsInText,
+        "the engine, which has no parser of calls, was told that nothing is called: calls are read in its text",
+        "engines E.2";
+    /// Sends one request for each choice, because the engine gives only one.
+    FanOut = "fan_out", usual::FAN_OUT.change, usual::FAN_OUT.what, "engines E.2";
     /// Leaves out the limit on the answer, which does not fit into the context beside the prompt. Clients ask for more
     /// than models hold (messages 3.5).
-    LimitLeftOut,
-    /// Puts the text beside calls and reasoning into the reasoning (engines E.3).
-    TextInReasoning,
-    /// Moves images out of the results of tools into a message of the user (engines E.3, messages 3.3).
-    ImagesAfterTools,
+    LimitLeftOut = "limit_left_out", RuleChange::Drop(&["max_completion_tokens", "max_tokens"]),
+        "max_tokens was left out, because the context cannot hold so many beside the prompt", "messages 3.5";
+    /// Puts the text beside calls and reasoning into the reasoning: the chat template of gpt-oss in llama.cpp takes one of
+    /// both (engines E.3).
+    TextInReasoning = "text_in_reasoning", RuleChange::TextIntoReasoning,
+        "text beside reasoning and calls was put into the reasoning, because the model's template takes one of both",
+        "engines E.3";
+    /// Moves images out of the results of tools into a message of the user, because the engine takes only text from
+    /// tools (engines E.3, messages 3.3).
+    ImagesAfterTools = "images_after_tools", RuleChange::ImagesAfterTools,
+        "images in the results of tools were moved into a message of the user, and are named in the results",
+        "messages 3.3";
     /// Replaces the effort with the nearest of these (engines E.2).
-    Effort(Efforts),
+    Effort(Efforts) = "effort_of_model", RuleChange::LearnedEffort,
+        "the effort became the nearest one that the model takes", "engines E.2";
     /// Leaves out the effort, of which the model takes none that is known.
-    EffortLeftOut,
-    /// Leaves out a budget of tokens for reasoning that the client gave by another name (engines E.2).
-    BudgetLeftOut,
+    EffortLeftOut = "effort_left_out", RuleChange::Drop(&["reasoning_effort"]),
+        "the effort was left out, because the model refuses it", "engines E.2";
+    /// Leaves out a budget of tokens for reasoning that the client gave by another name: vLLM without a reasoning parser
+    /// takes none (engines E.2).
+    BudgetLeftOut = "budget_left_out", RuleChange::BudgetLeftOut,
+        "the budget for reasoning was left out, because the engine has no reasoning parser", "engines E.2";
 }
 
 /// Set of fallbacks. Upstreams remember which ones they need, for each model.
@@ -124,83 +178,6 @@ impl FromIterator<Fallback> for Fallbacks {
     }
 }
 
-/// Rule of [`Fallback::SystemMerged`]: merges system messages, because the chat template takes only one, at the
-/// start.
-pub static SYSTEM_MERGED: RequestRule = RequestRule::new(
-    "system_merged",
-    "the texts of all system messages were put into the first message",
-    RuleChange::MergeSystem,
-)
-.with_evidence("engines E.2");
-
-/// Rule of [`Fallback::CallsInText`]: turns tool parsing off in the engine, because it runs without a parser of
-/// calls.
-pub static CALLS_IN_TEXT: RequestRule = RequestRule::new(
-    "calls_in_text",
-    "the engine, which has no parser of calls, was told that nothing is called: calls are read in its text",
-    RuleChange::CallsInText,
-)
-.with_evidence("engines E.2");
-
-/// Rule of [`Fallback::FanOut`]: sends one request for each choice, because the engine gives only one.
-pub static FAN_OUT: RequestRule = usual::FAN_OUT.with_evidence("engines E.2");
-
-/// Rule of [`Fallback::LimitLeftOut`]: leaves out a limit that the context cannot hold beside the prompt.
-pub static LIMIT_LEFT_OUT: RequestRule = RequestRule::new(
-    "limit_left_out",
-    "max_tokens was left out, because the context cannot hold so many beside the prompt",
-    RuleChange::Drop(&["max_completion_tokens", "max_tokens"]),
-)
-.with_evidence("messages 3.5");
-
-/// Rule of [`Fallback::RolesMerged`]: merges neighbours, because the chat template wants roles that alternate.
-pub static ROLES_MERGED: RequestRule = RequestRule::new(
-    "roles_merged",
-    "neighbouring messages of one role became one, because the model's roles must alternate",
-    RuleChange::MergeRoles,
-)
-.with_evidence("engines E.2");
-
-/// Rule of [`Fallback::TextInReasoning`]: the chat template of gpt-oss in llama.cpp takes one of both beside calls.
-pub static TEXT_IN_REASONING: RequestRule = RequestRule::new(
-    "text_in_reasoning",
-    "text beside reasoning and calls was put into the reasoning, because the model's template takes one of both",
-    RuleChange::TextIntoReasoning,
-)
-.with_evidence("engines E.3");
-
-/// Rule of [`Fallback::ImagesAfterTools`]: the engine takes only text from tools.
-pub static IMAGES_AFTER_TOOLS: RequestRule = RequestRule::new(
-    "images_after_tools",
-    "images in the results of tools were moved into a message of the user, and are named in the results",
-    RuleChange::ImagesAfterTools,
-)
-.with_evidence("messages 3.3");
-
-/// Rule of [`Fallback::Effort`]: the model's template knows other words.
-pub static EFFORT: RequestRule = RequestRule::new(
-    "effort_of_model",
-    "the effort became the nearest one that the model takes",
-    RuleChange::LearnedEffort,
-)
-.with_evidence("engines E.2");
-
-/// Rule of [`Fallback::EffortLeftOut`]: no other word is known.
-pub static EFFORT_LEFT_OUT: RequestRule = RequestRule::new(
-    "effort_left_out",
-    "the effort was left out, because the model refuses it",
-    RuleChange::Drop(&["reasoning_effort"]),
-)
-.with_evidence("engines E.2");
-
-/// Rule of [`Fallback::BudgetLeftOut`]: vLLM without a reasoning parser takes none.
-pub static BUDGET_LEFT_OUT: RequestRule = RequestRule::new(
-    "budget_left_out",
-    "the budget for reasoning was left out, because the engine has no reasoning parser",
-    RuleChange::BudgetLeftOut,
-)
-.with_evidence("engines E.2");
-
 /// Part of vLLM's error message for a budget when it runs without a reasoning parser, in lower case.
 const NO_BUDGET: &[&str] = &["thinking_token_budget is set but"];
 
@@ -258,19 +235,6 @@ const TEXT_OF_TOOLS: &[&str] = &[
 const EFFORT_WORDS: &[&str] = &["reasoning effort", "reasoning_effort", "thinking effort", "thinking_effort"];
 
 impl Fallback {
-    const ALL: &'static [Self] = &[
-        Self::SystemMerged,
-        Self::RolesMerged,
-        Self::CallsInText,
-        Self::FanOut,
-        Self::LimitLeftOut,
-        Self::TextInReasoning,
-        Self::ImagesAfterTools,
-        Self::Effort(Efforts::NONE),
-        Self::EffortLeftOut,
-        Self::BudgetLeftOut,
-    ];
-
     /// Returns the fallbacks that may help after this refusal, in the order in which they are tried. Engines report a
     /// chat template's error with 400, 404 or 500, so the text decides.
     pub fn of(refusal: &Failure) -> impl Iterator<Item = Self> + use<> {
@@ -310,22 +274,6 @@ impl Fallback {
         }
     }
 
-    /// Returns the rule that brings a request into this form.
-    pub fn rule(self) -> &'static RequestRule {
-        match self {
-            Self::SystemMerged => &SYSTEM_MERGED,
-            Self::RolesMerged => &ROLES_MERGED,
-            Self::CallsInText => &CALLS_IN_TEXT,
-            Self::FanOut => &FAN_OUT,
-            Self::LimitLeftOut => &LIMIT_LEFT_OUT,
-            Self::TextInReasoning => &TEXT_IN_REASONING,
-            Self::ImagesAfterTools => &IMAGES_AFTER_TOOLS,
-            Self::Effort(_) => &EFFORT,
-            Self::EffortLeftOut => &EFFORT_LEFT_OUT,
-            Self::BudgetLeftOut => &BUDGET_LEFT_OUT,
-        }
-    }
-
     /// Returns the fallback of this rule, or `None` if it has none.
     pub fn of_rule(rule: &RequestRule) -> Option<Self> {
         Self::ALL.iter().find(|fallback| fallback.rule().name == rule.name).copied()
@@ -334,21 +282,6 @@ impl Fallback {
     /// Returns the rules of all fallbacks.
     pub fn rules() -> impl Iterator<Item = &'static RequestRule> {
         Self::ALL.iter().map(|fallback| fallback.rule())
-    }
-
-    fn bit(self) -> u16 {
-        match self {
-            Self::SystemMerged => 1,
-            Self::RolesMerged => 1 << 1,
-            Self::CallsInText => 1 << 2,
-            Self::FanOut => 1 << 3,
-            Self::LimitLeftOut => 1 << 4,
-            Self::TextInReasoning => 1 << 5,
-            Self::ImagesAfterTools => 1 << 6,
-            Self::Effort(_) => 1 << 7,
-            Self::EffortLeftOut => 1 << 8,
-            Self::BudgetLeftOut => 1 << 9,
-        }
     }
 }
 

@@ -29,66 +29,67 @@ pub(super) const PARTS: &[RequestRule] = &[
     PART_INPUT_FILE.with_evidence("fixtures/lmdeploy/part-lost-whole"),
 ];
 
-/// Recent vLLM versions answer 400 to an empty list of tools. The tool choice is removed with it.
-pub(super) const EMPTY_TOOLS: RequestRule =
-    RequestRule::new("empty_tools", "an empty list of tools was left out", RuleChange::EmptyTools);
-pub(super) const CHOICE_ALONE: RequestRule = RequestRule::new(
-    "choice_without_tools",
-    "tool_choice without tools was left out",
-    RuleChange::ChoiceAlone,
-);
-pub(super) const CHOICE_NONE: RequestRule = RequestRule::new(
-    "choice_none",
-    "tools that must not be called were left out, so that they are not in the prompt",
-    RuleChange::ChoiceNone,
-);
-pub(super) const ALLOWED_TOOLS: RequestRule = RequestRule::new(
-    "allowed_tools",
-    "tools that are not among the allowed ones were left out",
-    RuleChange::AllowedTools,
-);
-pub(super) const CUSTOM_TOOLS: RequestRule =
-    RequestRule::new("custom_tools", "custom tools became functions of one string", RuleChange::CustomTools);
-pub(super) const LEGACY: RequestRule = RequestRule::new(
-    "legacy_functions",
-    "functions, function_call and the role function became tools",
-    RuleChange::LegacyFunctions,
-);
-pub(super) const NULLS: RequestRule =
-    RequestRule::new("null_members", "members that were null were left out", RuleChange::Nulls);
-pub(super) const EMPTY_STOPS: RequestRule =
-    RequestRule::new("empty_stops", "stop strings without a character were left out", RuleChange::EmptyStops);
-pub(super) const SCHEMA_NAME: RequestRule =
-    RequestRule::new("schema_name", "a schema got a name", RuleChange::SchemaName);
-pub(super) const NO_CALLS: RequestRule =
-    RequestRule::new("empty_tool_calls", "tool_calls without a call were left out", RuleChange::NoCalls);
-pub(super) const ARGUMENTS: RequestRule =
-    RequestRule::new("arguments_object", "arguments became a JSON object", RuleChange::Arguments);
-pub(super) const TOOL_TEXT: RequestRule = RequestRule::new(
-    "tool_message_text",
-    "the parts of a tool's text became one string",
-    RuleChange::ToolText,
-);
-pub(super) const CONTENT_BESIDE_CALLS: RequestRule = RequestRule::new(
-    "content_beside_calls",
-    "empty content was put beside tool calls",
-    RuleChange::ContentBesideCalls,
-);
-pub(super) const DEVELOPER: RequestRule = RequestRule::new(
-    "developer_role",
-    "the role developer became system",
-    RuleChange::Developer { always: false },
-);
-pub(super) const ONE_CALL: RequestRule =
-    RequestRule::new("one_call", "calls after the first are left out of the answer", RuleChange::OneCall);
+/// Declares rules: each with its name, what it does in words, and the change.
+macro_rules! rules {
+    ($($(#[$doc:meta])* $rule:ident = $name:literal, $what:expr, $change:expr;)*) => {
+        $($(#[$doc])* pub(super) const $rule: RequestRule = RequestRule::new($name, $what, $change);)*
+    };
+}
+
+rules! {
+    /// Recent vLLM versions answer 400 to an empty list of tools. The tool choice is removed with it.
+    EMPTY_TOOLS = "empty_tools", "an empty list of tools was left out", RuleChange::EmptyTools;
+    CHOICE_ALONE = "choice_without_tools", "tool_choice without tools was left out", RuleChange::ChoiceAlone;
+    CHOICE_NONE = "choice_none",
+        "tools that must not be called were left out, so that they are not in the prompt",
+        RuleChange::ChoiceNone;
+    ALLOWED_TOOLS = "allowed_tools", "tools that are not among the allowed ones were left out",
+        RuleChange::AllowedTools;
+    CUSTOM_TOOLS = "custom_tools", "custom tools became functions of one string", RuleChange::CustomTools;
+    LEGACY = "legacy_functions", "functions, function_call and the role function became tools",
+        RuleChange::LegacyFunctions;
+    NULLS = "null_members", "members that were null were left out", RuleChange::Nulls;
+    EMPTY_STOPS = "empty_stops", "stop strings without a character were left out", RuleChange::EmptyStops;
+    SCHEMA_NAME = "schema_name", "a schema got a name", RuleChange::SchemaName;
+    NO_CALLS = "empty_tool_calls", "tool_calls without a call were left out", RuleChange::NoCalls;
+    ARGUMENTS = "arguments_object", "arguments became a JSON object", RuleChange::Arguments;
+    TOOL_TEXT = "tool_message_text", "the parts of a tool's text became one string", RuleChange::ToolText;
+    CONTENT_BESIDE_CALLS = "content_beside_calls", "empty content was put beside tool calls",
+        RuleChange::ContentBesideCalls;
+    DEVELOPER = "developer_role", "the role developer became system", RuleChange::Developer { always: false };
+    ONE_CALL = "one_call", "calls after the first are left out of the answer", RuleChange::OneCall;
+    NO_REASONING = "no_reasoning", "the effort none became the switches of chat templates",
+        RuleChange::NoReasoning;
+    /// Rule for engines that give one choice, whatever `n` says.
+    FAN_OUT = "fan_out", FAN_OUT_TEXT, RuleChange::FanOut { calls: false };
+    /// Rule for engines that give several choices, but mix up their calls in streams.
+    FAN_OUT_CALLS = "fan_out", FAN_OUT_TEXT, RuleChange::FanOut { calls: true };
+    /// Renames `max_completion_tokens` for engines that do not know this newer name.
+    LIMIT_RENAMED = "max_tokens", "max_completion_tokens became max_tokens",
+        RuleChange::Rename("max_completion_tokens", "max_tokens");
+    /// Copies `max_completion_tokens` to `max_tokens` for engines whose newer versions know both names.
+    LIMIT_COPIED = "max_tokens", "max_completion_tokens was said as max_tokens too",
+        RuleChange::Copy("max_completion_tokens", "max_tokens");
+    PART_INPUT_TEXT = "part_input_text", "a part input_text became text",
+        RuleChange::Part("input_text", Becomes::Text("text"));
+    PART_OUTPUT_TEXT = "part_output_text", "a part output_text became text",
+        RuleChange::Part("output_text", Becomes::Text("text"));
+    PART_REFUSAL = "part_refusal", "a part refusal became text",
+        RuleChange::Part("refusal", Becomes::Text("refusal"));
+    PART_INPUT_IMAGE = "part_input_image", "a part input_image became image_url",
+        RuleChange::Part("input_image", Becomes::ImageUrl);
+    PART_FILE = "part_file", "a part file became text", RuleChange::Part("file", Becomes::FileText);
+    PART_INPUT_FILE = "part_input_file", "a part input_file became text",
+        RuleChange::Part("input_file", Becomes::FileText);
+    /// Removes fields that have no effect on an engine's answer, for engines that refuse unknown fields.
+    OPENAI_FIELDS_DROPPED = "fields_of_the_service",
+        "fields that the engine refuses and can do without were left out",
+        RuleChange::Drop(OPENAI_FIELDS);
+}
+
 pub(super) const REASONING_OBJECT: RequestRule = reasoning_object(false);
 /// Same as [`REASONING_OBJECT`] for engines that read more of the object, such as its switch for reasoning.
 pub(super) const REASONING_OBJECT_READ: RequestRule = reasoning_object(true);
-pub(super) const NO_REASONING: RequestRule = RequestRule::new(
-    "no_reasoning",
-    "the effort none became the switches of chat templates",
-    RuleChange::NoReasoning,
-);
 
 /// Creates the rule that turns other services' switches for reasoning into those of chat templates. `budget`: the
 /// engine reads `thinking_token_budget`.
@@ -100,12 +101,6 @@ pub(super) const fn thinking_switch(budget: bool) -> RequestRule {
     )
 }
 
-/// Rule for engines that give one choice, whatever `n` says.
-pub(super) const FAN_OUT: RequestRule =
-    RequestRule::new("fan_out", FAN_OUT_TEXT, RuleChange::FanOut { calls: false });
-/// Rule for engines that give several choices, but mix up their calls in streams.
-pub(super) const FAN_OUT_CALLS: RequestRule =
-    RequestRule::new("fan_out", FAN_OUT_TEXT, RuleChange::FanOut { calls: true });
 const FAN_OUT_TEXT: &str = "each choice was asked for by a request of its own";
 
 const fn reasoning_object(is_read: bool) -> RequestRule {
@@ -164,47 +159,6 @@ pub(super) const fn go_on(members: &'static [(&'static str, &'static str)], item
     )
 }
 
-/// Renames `max_completion_tokens` for engines that do not know this newer name.
-pub(super) const LIMIT_RENAMED: RequestRule = RequestRule::new(
-    "max_tokens",
-    "max_completion_tokens became max_tokens",
-    RuleChange::Rename("max_completion_tokens", "max_tokens"),
-);
-/// Copies `max_completion_tokens` to `max_tokens` for engines whose newer versions know both names.
-pub(super) const LIMIT_COPIED: RequestRule = RequestRule::new(
-    "max_tokens",
-    "max_completion_tokens was said as max_tokens too",
-    RuleChange::Copy("max_completion_tokens", "max_tokens"),
-);
-
-pub(super) const PART_INPUT_TEXT: RequestRule = RequestRule::new(
-    "part_input_text",
-    "a part input_text became text",
-    RuleChange::Part("input_text", Becomes::Text("text")),
-);
-pub(super) const PART_OUTPUT_TEXT: RequestRule = RequestRule::new(
-    "part_output_text",
-    "a part output_text became text",
-    RuleChange::Part("output_text", Becomes::Text("text")),
-);
-pub(super) const PART_REFUSAL: RequestRule = RequestRule::new(
-    "part_refusal",
-    "a part refusal became text",
-    RuleChange::Part("refusal", Becomes::Text("refusal")),
-);
-pub(super) const PART_INPUT_IMAGE: RequestRule = RequestRule::new(
-    "part_input_image",
-    "a part input_image became image_url",
-    RuleChange::Part("input_image", Becomes::ImageUrl),
-);
-pub(super) const PART_FILE: RequestRule =
-    RequestRule::new("part_file", "a part file became text", RuleChange::Part("file", Becomes::FileText));
-pub(super) const PART_INPUT_FILE: RequestRule = RequestRule::new(
-    "part_input_file",
-    "a part input_file became text",
-    RuleChange::Part("input_file", Becomes::FileText),
-);
-
 /// Resolves a token limit given under both names in favour of the newer one: the service refuses both together, vLLM
 /// uses the newer one, SGLang the older one (capture vllm-0.21.0/chat-both-max).
 pub(super) const LIMITS: &[RequestRule] = &[RequestRule::new(
@@ -229,13 +183,6 @@ const fn refused(key: &'static str, but: &'static [&'static str], why: &'static 
         RuleChange::Refuse { key, supported: but, why },
     )
 }
-
-/// Removes fields that have no effect on an engine's answer, for engines that refuse unknown fields.
-pub(super) const OPENAI_FIELDS_DROPPED: RequestRule = RequestRule::new(
-    "fields_of_the_service",
-    "fields that the engine refuses and can do without were left out",
-    RuleChange::Drop(OPENAI_FIELDS),
-);
 
 /// Fields of the OpenAI service that have no effect on an engine's answer.
 const OPENAI_FIELDS: &[&str] = &[

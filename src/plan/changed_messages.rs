@@ -6,8 +6,7 @@
 
 use super::AdaptedBody;
 use super::adapt::joined;
-use crate::engine::fallback::{Fallback, Fallbacks, IMAGES_AFTER_TOOLS, ROLES_MERGED, TEXT_IN_REASONING};
-use crate::engine::rule::RequestRule;
+use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::json::{self, Members, Raw, Text, quoted, raw_member};
 use crate::request::fields::place;
 use bytes::{Bytes, BytesMut};
@@ -25,17 +24,17 @@ type Change = for<'t> fn(&[Raw<'t>]) -> Option<Vec<Cow<'t, str>>>;
 
 /// Applies the changes that the fallbacks call for.
 pub(super) fn changed(mut adapted: AdaptedBody, fallbacks: Fallbacks) -> AdaptedBody {
-    let changes: [(Fallback, &'static RequestRule, Change); 3] = [
-        (Fallback::ImagesAfterTools, &IMAGES_AFTER_TOOLS, images_after_tools),
-        (Fallback::TextInReasoning, &TEXT_IN_REASONING, text_into_reasoning),
-        (Fallback::RolesMerged, &ROLES_MERGED, merge_roles),
+    let changes: [(Fallback, Change); 3] = [
+        (Fallback::ImagesAfterTools, images_after_tools),
+        (Fallback::TextInReasoning, text_into_reasoning),
+        (Fallback::RolesMerged, merge_roles),
     ];
-    for (fallback, rule, change) in changes {
+    for (fallback, change) in changes {
         if fallbacks.has(fallback)
             && let Some(body) = with_messages(&adapted.body.joined(), change)
         {
             adapted.body = body.into();
-            adapted.rules.push(rule);
+            adapted.rules.push(fallback.rule());
         }
     }
     adapted

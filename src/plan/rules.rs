@@ -7,7 +7,7 @@
 use super::adapt::RequestAdapter;
 use super::{Route, messages, parts, settings, tools};
 use crate::engine::efforts::Efforts;
-use crate::engine::fallback::{CALLS_IN_TEXT, Fallback, LIMIT_LEFT_OUT, SYSTEM_MERGED};
+use crate::engine::fallback::Fallback;
 use crate::engine::rule::{RequestRule, RuleChange, rules_for};
 use crate::request::ChatRequest;
 use crate::request::fields::Edits;
@@ -35,13 +35,12 @@ pub(super) fn adapted(
     }
     let of_chat = request.api == Api::Chat;
     // Merging comes before the rules: merged messages need no other change.
-    if of_chat && merges_system(route) && apply(&mut adapter, SYSTEM_MERGED.change)? {
-        used.push(&SYSTEM_MERGED);
+    if of_chat && merges_system(route) {
+        apply_fallback(&mut adapter, Fallback::SystemMerged, &mut used)?;
     }
     // The limit is left out before the rules, too, which could copy it.
-    let leaves_limit = of_chat && route.fallbacks.has(Fallback::LimitLeftOut);
-    if leaves_limit && apply(&mut adapter, LIMIT_LEFT_OUT.change)? {
-        used.push(&LIMIT_LEFT_OUT);
+    if of_chat && route.fallbacks.has(Fallback::LimitLeftOut) {
+        apply_fallback(&mut adapter, Fallback::LimitLeftOut, &mut used)?;
     }
     if request.api == Api::Completions {
         settings::logprobs_flag(&mut adapter);
@@ -52,10 +51,10 @@ pub(super) fn adapted(
         }
     }
     if of_chat {
-        for rule in of_refusals(route) {
-            if apply(&mut adapter, rule.change)? {
-                used.push(rule);
-            }
+        // They change what the engine's own rules have left.
+        let of_values = [Fallback::Effort(Efforts::NONE), Fallback::EffortLeftOut, Fallback::BudgetLeftOut];
+        for fallback in of_values.into_iter().filter(|fallback| route.fallbacks.has(*fallback)) {
+            apply_fallback(&mut adapter, fallback, &mut used)?;
         }
     }
     // A learned fan-out is optional: if the request cannot be split, it stays as it is.
@@ -69,9 +68,7 @@ pub(super) fn adapted(
     // After the rules, which would take the added `tool_choice` for the client's own.
     let script = script.filter(|_| of_chat);
     if route.fallbacks.has(Fallback::CallsInText) && script.is_some_and(TextFormat::can_read_calls) {
-        if apply(&mut adapter, CALLS_IN_TEXT.change)? {
-            used.push(&CALLS_IN_TEXT);
-        }
+        apply_fallback(&mut adapter, Fallback::CallsInText, &mut used)?;
     } else if route.capabilities().wants_parser && script.is_some_and(TextFormat::reads_calls) {
         tools::hide_calls(&mut adapter);
     }
@@ -82,11 +79,17 @@ pub(super) fn adapted(
     Ok((adapter.finish(), used))
 }
 
-/// Returns the rules of fallbacks that change what the engine's own rules have left.
-fn of_refusals(route: &Route) -> impl Iterator<Item = &'static RequestRule> {
-    let fallbacks = route.fallbacks;
-    let of_values = [Fallback::Effort(Efforts::NONE), Fallback::EffortLeftOut, Fallback::BudgetLeftOut];
-    of_values.into_iter().filter(move |fallback| fallbacks.has(*fallback)).map(Fallback::rule)
+/// Applies the change of a fallback, and adds its rule to `used` if it altered the request.
+fn apply_fallback(
+    adapter: &mut RequestAdapter<'_>,
+    fallback: Fallback,
+    used: &mut Vec<&'static RequestRule>,
+) -> Result<(), Failure> {
+    let rule = fallback.rule();
+    if apply(adapter, rule.change)? {
+        used.push(rule);
+    }
+    Ok(())
 }
 
 /// Returns true if the request asks for several choices and can be split into one request for each.
