@@ -23,6 +23,7 @@ pub mod relayed;
 pub mod responses;
 mod rules;
 pub mod stored_items;
+mod turn;
 
 pub use engine_body::EngineBody;
 pub(crate) use key_set::KeySet;

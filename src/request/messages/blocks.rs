@@ -4,28 +4,19 @@
 //! option says so.
 
 use super::refuse;
-use crate::json::{Raw, Text, write_string};
+use crate::json::{Raw, Text};
 use crate::request::check::list;
 use crate::request::media::{Address, Media, MediaKind};
 use crate::request::object::RequestObject;
 use crate::request::refusals::{invalid, shown};
+use crate::request::turn::ContentPart;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::UnsupportedContent;
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 use std::borrow::Cow;
 
 /// Maximum number of blocks in one message.
 const MOST: usize = 10_000;
-
-/// Part of a chat message.
-#[derive(Debug)]
-pub(super) enum BlockPart<'a> {
-    Text(Text<'a>),
-    /// Text made of several members of a block.
-    Joined(String),
-    /// Address of an image, as the engine is to read it.
-    Image(String),
-}
 
 /// Block of a message, with its type.
 pub(super) struct Block<'a> {
@@ -66,7 +57,7 @@ pub(super) struct BlockReader<'r> {
 
 impl BlockReader<'_> {
     /// Reads a block as a part; `None` if no engine can read it and the option says to drop it.
-    pub(super) fn part<'a>(&mut self, block: &Block<'a>) -> Result<Option<BlockPart<'a>>, Failure> {
+    pub(super) fn part<'a>(&mut self, block: &Block<'a>) -> Result<Option<ContentPart<'a>>, Failure> {
         match part(block, self.media) {
             Err(failure) if failure.fault == Fault::UnsupportedValue => match self.unsupported {
                 UnsupportedContent::Drop => {
@@ -85,10 +76,10 @@ impl BlockReader<'_> {
 }
 
 /// Reads a block that becomes a part. Fails with [`Fault::UnsupportedValue`] on a block that no engine can read.
-pub(super) fn part<'a>(block: &Block<'a>, media: &Media) -> Result<BlockPart<'a>, Failure> {
+pub(super) fn part<'a>(block: &Block<'a>, media: &Media) -> Result<ContentPart<'a>, Failure> {
     let Block { object, kind } = block;
     match kind.as_ref() {
-        "text" => object.required_text("text").map(BlockPart::Text),
+        "text" => object.required_text("text").map(ContentPart::Text),
         "image" => image(object, media),
         "document" => document(object),
         "search_result" => search_result(object),
@@ -99,7 +90,7 @@ pub(super) fn part<'a>(block: &Block<'a>, media: &Media) -> Result<BlockPart<'a>
     }
 }
 
-fn image<'a>(object: &RequestObject<'a>, media: &Media) -> Result<BlockPart<'a>, Failure> {
+fn image<'a>(object: &RequestObject<'a>, media: &Media) -> Result<ContentPart<'a>, Failure> {
     let source = source(object)?;
     let param = |key: &str| source.path(key);
     let address = match source.required_text("type")?.decoded().as_ref() {
@@ -113,12 +104,15 @@ fn image<'a>(object: &RequestObject<'a>, media: &Media) -> Result<BlockPart<'a>,
             return Err(refuse(Fault::InvalidValue, param("type"), &why));
         }
     };
-    let mut spelled = BytesMut::new();
-    match media.judge(Text::plain(&address), MediaKind::Image, || param("url"))? {
-        Address::Unchanged(_) => return Ok(BlockPart::Image(address)),
-        rewritten @ Address::Rewritten(..) => rewritten.write(&mut spelled),
-    }
-    Ok(BlockPart::Image(Text::json(&String::from_utf8_lossy(&spelled)).decoded().into_owned()))
+    let address = match media.judge(Text::plain(&address), MediaKind::Image, || param("url"))? {
+        Address::Unchanged(_) => address,
+        rewritten @ Address::Rewritten(..) => {
+            let mut spelled = BytesMut::new();
+            rewritten.write(&mut spelled);
+            Text::json(&String::from_utf8_lossy(&spelled)).decoded().into_owned()
+        }
+    };
+    Ok(ContentPart::Image { url: Address::Rewritten(address, Text::default()), detail: None })
 }
 
 fn source<'a>(object: &RequestObject<'a>) -> Result<RequestObject<'a>, Failure> {
@@ -127,7 +121,7 @@ fn source<'a>(object: &RequestObject<'a>) -> Result<RequestObject<'a>, Failure> 
 }
 
 /// Reads a document of text: its title, its context and its text, each on its own line.
-fn document<'a>(object: &RequestObject<'a>) -> Result<BlockPart<'a>, Failure> {
+fn document<'a>(object: &RequestObject<'a>) -> Result<ContentPart<'a>, Failure> {
     let source = source(object)?;
     let text = match source.required_text("type")?.decoded().as_ref() {
         "text" => source.required_text("data")?.decoded().into_owned(),
@@ -140,19 +134,19 @@ fn document<'a>(object: &RequestObject<'a>) -> Result<BlockPart<'a>, Failure> {
     joined(object, &["title", "context"], text)
 }
 
-fn search_result<'a>(object: &RequestObject<'a>) -> Result<BlockPart<'a>, Failure> {
+fn search_result<'a>(object: &RequestObject<'a>) -> Result<ContentPart<'a>, Failure> {
     let text = texts(object, "content")?;
     joined(object, &["title", "source"], text)
 }
 
 /// Returns a part of the named members and a text, each on its own line.
-fn joined<'a>(object: &RequestObject<'a>, keys: &[&str], text: String) -> Result<BlockPart<'a>, Failure> {
+fn joined<'a>(object: &RequestObject<'a>, keys: &[&str], text: String) -> Result<ContentPart<'a>, Failure> {
     let mut lines = Vec::new();
     for key in keys {
         lines.extend(object.text(key)?.map(|text| text.decoded().into_owned()));
     }
     lines.push(text);
-    Ok(BlockPart::Joined(lines.join("\n")))
+    Ok(ContentPart::Generated(lines.join("\n")))
 }
 
 /// Returns the text blocks of a member, each on its own line.
@@ -173,52 +167,7 @@ fn texts(object: &RequestObject<'_>, key: &str) -> Result<String, Failure> {
 }
 
 /// Returns the texts of parts, each on its own line.
-pub(super) fn joined_text(parts: &[BlockPart<'_>]) -> String {
-    let texts = parts.iter().map(|part| part.text().unwrap_or_default().decoded().into_owned());
+pub(super) fn joined_text(parts: &[ContentPart<'_>]) -> String {
+    let texts = parts.iter().map(|part| part.text(false).unwrap_or_default().decoded().into_owned());
     texts.collect::<Vec<_>>().join("\n")
-}
-
-impl BlockPart<'_> {
-    pub(super) fn text(&self) -> Option<Text<'_>> {
-        match self {
-            Self::Text(text) => Some(*text),
-            Self::Joined(text) => Some(Text::plain(text)),
-            Self::Image(_) => None,
-        }
-    }
-
-    fn write(&self, out: &mut BytesMut) {
-        match self {
-            Self::Image(address) => {
-                out.extend_from_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":");
-                write_string(address, out);
-                out.extend_from_slice(b"}}");
-            }
-            Self::Text(_) | Self::Joined(_) => {
-                out.extend_from_slice(b"{\"type\":\"text\",\"text\":\"");
-                self.text().unwrap_or_default().write(out);
-                out.extend_from_slice(b"\"}");
-            }
-        }
-    }
-}
-
-/// Appends content: one string if all of it is text (many templates accept nothing else), else a list of parts.
-pub(super) fn write(parts: &[BlockPart<'_>], between: &str, out: &mut BytesMut) {
-    let texts: Option<Vec<Text<'_>>> = parts.iter().map(BlockPart::text).collect();
-    let Some(texts) = texts else {
-        for (at, part) in parts.iter().enumerate() {
-            out.put_u8(if at > 0 { b',' } else { b'[' });
-            part.write(out);
-        }
-        return out.put_u8(b']');
-    };
-    out.put_u8(b'"');
-    for (at, text) in texts.iter().enumerate() {
-        if at > 0 {
-            Text::plain(between).write(out);
-        }
-        text.write(out);
-    }
-    out.put_u8(b'"');
 }

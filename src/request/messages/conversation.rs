@@ -5,17 +5,17 @@
 
 mod user_turn;
 
-use super::blocks::{Block, BlockContent, BlockPart, BlockReader, content, part};
-use super::message::{Message, MessageCall, MessageRole};
+use super::blocks::{Block, BlockContent, BlockReader, content, joined_text, part};
 use super::tools::ToolChange;
 use super::{BILLING_BLOCK, MessagesContext, OpenedThinking, Purpose, THINKING_DROPPED, refuse, require};
 use crate::json::{Raw, Text, compacted, member};
 use crate::request::check::Checked;
 use crate::request::object::RequestObject;
 use crate::request::refusals::{invalid, missing};
+use crate::request::turn::{Author, ContentPart, InputCall, InputTurn, TurnRole};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident::sha256_hex;
-use crate::wire::options::BillingBlock;
+use crate::wire::options::{BillingBlock, DeveloperRole};
 use bytes::{BufMut, BytesMut};
 use std::collections::{HashMap, HashSet};
 use user_turn::UserTurn;
@@ -33,7 +33,7 @@ fn spelled(text: &Text<'_>) -> BytesMut {
 
 /// Conversation after parsing.
 pub(super) struct MessagesConversation<'a> {
-    messages: Vec<Message<'a>>,
+    messages: Vec<InputTurn<'a>>,
     /// Ids of all calls.
     pub(super) used_ids: HashSet<String>,
     /// Effort that the last system message with one sets for its turn.
@@ -110,9 +110,21 @@ impl<'a> MessagesConversation<'a> {
             if at > 0 {
                 out.put_u8(b',');
             }
-            message.write(out);
+            // A message of nothing but calls says that it has no content.
+            message.write(DeveloperRole::System, ",\"content\":null", out);
         }
     }
+}
+
+/// Appends the text of further parts, after an empty line.
+fn append(parts: &mut Vec<ContentPart<'_>>, more: &[ContentPart<'_>]) {
+    let mut text = match parts.as_mut_slice() {
+        [ContentPart::Generated(text)] => std::mem::take(text),
+        parts => joined_text(parts),
+    };
+    text.push_str("\n\n");
+    text.push_str(&joined_text(more));
+    *parts = vec![ContentPart::Generated(text)];
 }
 
 impl<'a> ConversationReader<'_, 'a> {
@@ -155,10 +167,10 @@ impl<'a> ConversationReader<'_, 'a> {
     }
 
     /// Reads the parts of a system prompt, without text that only serves billing.
-    fn system_parts(&mut self, path: &str, raw: Raw<'a>) -> Result<Vec<BlockPart<'a>>, Failure> {
+    fn system_parts(&mut self, path: &str, raw: Raw<'a>) -> Result<Vec<ContentPart<'a>>, Failure> {
         let blocks = match content(path, raw)? {
             BlockContent::Text(text) if text.is_empty() => return Ok(Vec::new()),
-            BlockContent::Text(text) => return Ok(vec![BlockPart::Text(text)]),
+            BlockContent::Text(text) => return Ok(vec![ContentPart::Text(text)]),
             BlockContent::Blocks(blocks) => blocks,
         };
         let mut parts = Vec::new();
@@ -172,7 +184,7 @@ impl<'a> ConversationReader<'_, 'a> {
                 return Err(not_text());
             }
             let part = part(block, self.blocks.media)?;
-            let text = part.text().ok_or_else(not_text)?;
+            let text = part.text(false).ok_or_else(not_text)?;
             let is_billing = text.decoded().starts_with(BILLING);
             if is_billing && self.context.options.billing_block == BillingBlock::Drop {
                 self.note_rule(BILLING_BLOCK);
@@ -185,19 +197,21 @@ impl<'a> ConversationReader<'_, 'a> {
 
     /// Adds a system message: to the first one while no assistant has spoken, because many chat templates take only
     /// one, at the beginning.
-    fn add_system(&mut self, parts: Vec<BlockPart<'a>>) {
+    fn add_system(&mut self, parts: Vec<ContentPart<'a>>) {
         if parts.is_empty() {
             return;
         }
         let messages = &mut self.found.messages;
         match messages.first_mut() {
-            Some(first) if !self.has_answer && matches!(first.role, MessageRole::System) => {
-                first.append(&parts)
+            Some(first) if !self.has_answer && matches!(first.role, TurnRole::Author(Author::System)) => {
+                append(&mut first.parts, &parts)
             }
-            _ if !self.has_answer => messages.insert(0, Message::new(MessageRole::System, parts)),
+            _ if !self.has_answer => {
+                messages.insert(0, InputTurn::new(TurnRole::Author(Author::System), parts))
+            }
             _ => {
                 self.end_turn();
-                self.found.messages.push(Message::new(MessageRole::System, parts));
+                self.found.messages.push(InputTurn::new(TurnRole::Author(Author::System), parts));
             }
         }
     }
@@ -206,13 +220,14 @@ impl<'a> ConversationReader<'_, 'a> {
     fn assistant(&mut self, path: &str, raw: Raw<'a>) -> Result<(), Failure> {
         self.end_turn();
         self.has_answer = true;
-        let last = self.found.messages.pop_if(|last| matches!(last.role, MessageRole::Assistant));
+        let last =
+            self.found.messages.pop_if(|last| matches!(last.role, TurnRole::Author(Author::Assistant)));
         let mut message = last.unwrap_or_else(|| {
             self.calls.clear();
-            Message::new(MessageRole::Assistant, Vec::new())
+            InputTurn::new(TurnRole::Author(Author::Assistant), Vec::new())
         });
         match content(path, raw)? {
-            BlockContent::Text(text) => message.parts.push(BlockPart::Text(text)),
+            BlockContent::Text(text) => message.parts.push(ContentPart::Text(text)),
             BlockContent::Blocks(blocks) => {
                 for block in &blocks {
                     match block.kind.as_ref() {
@@ -228,7 +243,7 @@ impl<'a> ConversationReader<'_, 'a> {
     }
 
     /// Adds thinking whose signature holds; drops and counts any other.
-    fn thinking(&mut self, block: &Block<'a>, message: &mut Message<'a>) {
+    fn thinking(&mut self, block: &Block<'a>, message: &mut InputTurn<'a>) {
         // A block of another form is no error either (messages 6).
         let member =
             |key: &str| block.object.get(key).and_then(Text::of).filter(|_| block.kind == "thinking");
@@ -236,16 +251,16 @@ impl<'a> ConversationReader<'_, 'a> {
         let text = text.unwrap_or_else(|| Text::plain(""));
         match signature.and_then(|signature| (self.context.open)(&signature.decoded())) {
             Some(OpenedThinking::Hash(hash)) if hash == sha256_hex(&spelled(&text), 64) => {
-                message.reasoning.push_str(&text.decoded());
+                text.write(&mut message.reasoning);
             }
             Some(OpenedThinking::Text(sealed)) if text.is_empty() || text == sealed.as_str() => {
-                message.reasoning.push_str(&sealed);
+                Text::plain(&sealed).write(&mut message.reasoning);
             }
             _ => self.note_rule(THINKING_DROPPED),
         }
     }
 
-    fn call(&mut self, block: &Block<'a>, message: &mut Message<'a>) -> Result<(), Failure> {
+    fn call(&mut self, block: &Block<'a>, message: &mut InputTurn<'a>) -> Result<(), Failure> {
         let object = &block.object;
         let (id, name) = (object.required_name("id")?, object.required_name("name")?);
         let arguments = object.carried("input")?.map_or_else(|| "{}".to_owned(), compacted);
@@ -254,7 +269,7 @@ impl<'a> ConversationReader<'_, 'a> {
             return Err(refuse(Fault::InvalidValue, object.path("id"), "`tool_use` ids must be unique"));
         }
         self.found.used_ids.insert(known);
-        message.calls.push(MessageCall { id, name, arguments });
+        message.calls.push(InputCall { id, name: name.decoded(), arguments });
         Ok(())
     }
 

@@ -6,7 +6,6 @@
 
 mod blocks;
 mod conversation;
-mod message;
 mod native;
 mod settings;
 mod tools;

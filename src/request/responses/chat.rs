@@ -7,10 +7,11 @@ use super::input;
 use super::inputs::{Capabilities, ChatInputs};
 use super::item::Item;
 use super::sealed::Unseal;
-use super::turns::{InputTurn, drop_oldest, turns};
+use super::turns::{drop_oldest, turns};
 use super::{ResponsesMode, ResponsesRequest};
 use crate::json::{Raw, Text, write_string};
 use crate::request::refusals::invalid;
+use crate::request::turn::InputTurn;
 use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, thinks};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
@@ -115,7 +116,7 @@ impl ResponsesRequest {
             if out.len() > start {
                 out.put_u8(b',');
             }
-            turn.write(options.developer_role, out);
+            turn.write(options.developer_role, "", out);
         }
         match out.len() > start {
             true => Ok(()),

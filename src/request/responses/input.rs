@@ -3,7 +3,7 @@
 //! Takes: one item's JSON. Gives: an [`Item`], borrowed from it. Remembers: nothing.
 
 use super::content::{self, ContentPlace};
-use super::item::{Item, ItemArguments, ItemRole};
+use super::item::{Item, ItemArguments};
 use super::substitutes::substitute;
 use crate::json::{Raw, Text};
 use crate::request::Rules;
@@ -12,6 +12,7 @@ use crate::request::media::Media;
 use crate::request::object::{RequestObject, alternatives};
 use crate::request::parts;
 use crate::request::refusals::{invalid, missing};
+use crate::request::turn::Author;
 use crate::wire::event::ToolKind;
 use crate::wire::fault::Failure;
 
@@ -86,10 +87,10 @@ pub(super) fn item<'a>(path: String, raw: Raw<'a>, rules: &Rules) -> Result<Item
 
 fn message<'a>(item: &RequestObject<'a>, media: &Media) -> Result<Item<'a>, Failure> {
     let role = match item.required_text("role")?.decoded().as_ref() {
-        "system" => ItemRole::System,
-        "developer" => ItemRole::Developer,
-        "user" => ItemRole::User,
-        "assistant" => ItemRole::Assistant,
+        "system" => Author::System,
+        "developer" => Author::Developer,
+        "user" => Author::User,
+        "assistant" => Author::Assistant,
         _ => {
             let must = format!("it must be {}", alternatives(&["system", "developer", "user", "assistant"]));
             return Err(invalid(item.path("role"), &must));

@@ -1,8 +1,8 @@
 //! Items of the input and of stored answers, as they are read (wire-format 4.3).
 
-use super::content::ContentPart;
 use crate::json::{Raw, Text};
 use crate::request::object::RequestObject;
+use crate::request::turn::{Author, ContentPart};
 use crate::wire::event::ToolKind;
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use std::borrow::Cow;
 #[derive(Debug)]
 pub(super) enum Item<'a> {
     Message {
-        role: ItemRole,
+        role: Author,
         parts: Vec<ContentPart<'a>>,
     },
     Reasoning {
@@ -65,13 +65,4 @@ pub(super) enum ItemArguments<'a> {
     Text(Text<'a>, ToolKind),
     /// JSON object.
     Object(Raw<'a>),
-}
-
-/// Author of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ItemRole {
-    System,
-    Developer,
-    User,
-    Assistant,
 }

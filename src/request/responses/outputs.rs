@@ -10,6 +10,7 @@ use crate::request::Rules;
 use crate::request::check::Checked;
 use crate::request::object::RequestObject;
 use crate::request::refusals::{invalid, missing};
+use crate::request::turn::write_items;
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::fmt::Write as _;
@@ -89,7 +90,7 @@ fn output(from: &RequestObject<'_>, rules: &Rules) -> Result<Output, Failure> {
     let call_id = from.required_name("tool_call_id").map_err(rooted)?.decoded().into_owned();
     let parts = content::parts(from, "output", ContentPlace::Output, &rules.media).map_err(rooted)?;
     let mut json = BytesMut::new();
-    content::write_items(&parts, "\n", &mut json);
+    write_items(&parts, "\n", &mut json);
     let param = from.path("tool_call_id").trim_start_matches('.').to_owned();
     Ok(Output { call_id, param, output: String::from_utf8_lossy(&json).into_owned() })
 }

@@ -3,12 +3,12 @@
 //!
 //! Takes: one item's JSON. Gives: the call or the output that an engine gets instead. Remembers: nothing.
 
-use super::content::ContentPart;
 use super::item::{Item, ItemArguments};
 use super::tools::TOOL_SEARCH;
 use crate::json::{Text, compacted};
 use crate::request::Rules;
 use crate::request::object::RequestObject;
+use crate::request::turn::ContentPart;
 use crate::wire::fault::Failure;
 
 /// Returns the call or the output that replaces an item; `None` if its type has none, or if the item lacks a member

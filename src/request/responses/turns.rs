@@ -4,43 +4,15 @@
 //! calls seen. Never: an output without its call.
 
 use super::ResponsesTools;
-use super::content::{self, ContentPart, member, own_member};
-use super::item::{Item, ItemArguments, ItemRole};
+use super::item::{Item, ItemArguments};
 use super::sealed::{Unseal, open_reasoning, open_summary};
-use crate::json::{Raw, Text, compacted, write_compact, write_string};
+use crate::json::{Raw, Text, compacted};
+use crate::request::turn::{Author, ContentPart, InputCall, InputTurn, TurnRole, member};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::options::DeveloperRole;
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
 use std::collections::HashSet;
-
-/// Turn of the conversation: one message of the chat, written as chat JSON or as Responses items.
-#[derive(Debug)]
-pub(super) struct InputTurn<'a> {
-    role: TurnRole<'a>,
-    parts: Vec<ContentPart<'a>>,
-    /// Reasoning text, JSON-escaped in canonical spelling.
-    reasoning: BytesMut,
-    calls: Vec<InputCall<'a>>,
-}
-
-#[derive(Debug)]
-enum TurnRole<'a> {
-    Author(ItemRole),
-    /// Output of a tool, with the id of the call that it answers.
-    Tool(Text<'a>),
-    /// Item of a hosted tool, unchanged.
-    Hosted(Cow<'a, str>),
-}
-
-#[derive(Debug)]
-struct InputCall<'a> {
-    id: Text<'a>,
-    name: String,
-    /// Arguments: the text of a JSON object.
-    arguments: String,
-}
 
 /// Groups items, each with its path, into turns. `hosted`: items of hosted tools become turns too. Fails on an
 /// output without its call, and on a sealed summary that cannot be opened.
@@ -59,7 +31,7 @@ pub(super) fn turns<'a>(
     let mut turns: Vec<InputTurn<'a>> = Vec::new();
     for (path, item) in items {
         match item {
-            Item::Message { role: ItemRole::Assistant, mut parts } => {
+            Item::Message { role: Author::Assistant, mut parts } => {
                 assistant(&mut turns).parts.append(&mut parts);
             }
             Item::Message { role, parts } => turns.push(InputTurn::new(TurnRole::Author(role), parts)),
@@ -73,7 +45,7 @@ pub(super) fn turns<'a>(
                     ItemArguments::Text(text, kind) => arguments(text, kind),
                     ItemArguments::Object(object) => compacted(object),
                 };
-                assistant(&mut turns).calls.push(InputCall { id, name, arguments });
+                assistant(&mut turns).calls.push(InputCall { id, name: name.into(), arguments });
             }
             Item::Output { call, .. } if !called.contains(call.decoded().as_ref()) => {
                 let id = call.decoded();
@@ -85,7 +57,7 @@ pub(super) fn turns<'a>(
             Item::Compaction(sealed) => {
                 let text = open_summary(sealed, &path, unseal)?;
                 turns.push(InputTurn::new(
-                    TurnRole::Author(ItemRole::System),
+                    TurnRole::Author(Author::System),
                     vec![ContentPart::Generated(text)],
                 ));
             }
@@ -123,7 +95,7 @@ pub(super) fn drop_oldest(turns: &mut Vec<InputTurn<'_>>, mut count: usize) -> R
     turns.retain(|turn| {
         left -= 1;
         match &turn.role {
-            TurnRole::Author(ItemRole::System | ItemRole::Developer) => return true,
+            TurnRole::Author(Author::System | Author::Developer) => return true,
             TurnRole::Tool(call) if forgotten.contains(call.decoded().as_ref()) => return false,
             _ if count == 0 || left == 0 => return true,
             _ => count -= 1,
@@ -137,10 +109,10 @@ pub(super) fn drop_oldest(turns: &mut Vec<InputTurn<'_>>, mut count: usize) -> R
 
 /// Returns the assistant turn at the end, or starts one.
 fn assistant<'t, 'a>(turns: &'t mut Vec<InputTurn<'a>>) -> &'t mut InputTurn<'a> {
-    let open = turns.last().is_some_and(|turn| matches!(turn.role, TurnRole::Author(ItemRole::Assistant)));
+    let open = turns.last().is_some_and(|turn| matches!(turn.role, TurnRole::Author(Author::Assistant)));
     let at = if open { turns.len() - 1 } else { turns.len() };
     if !open {
-        turns.push(InputTurn::new(TurnRole::Author(ItemRole::Assistant), Vec::new()));
+        turns.push(InputTurn::new(TurnRole::Author(Author::Assistant), Vec::new()));
     }
     #[expect(clippy::indexing_slicing, reason = "it is the last one, which was there or has been pushed")]
     &mut turns[at]
@@ -188,115 +160,6 @@ pub(crate) fn arguments(text: Text<'_>, kind: ToolKind) -> String {
     member(key, text, &mut json);
     json.put_u8(b'}');
     String::from_utf8_lossy(&json).into_owned()
-}
-
-impl<'a> InputTurn<'a> {
-    fn new(role: TurnRole<'a>, parts: Vec<ContentPart<'a>>) -> Self {
-        Self { role, parts, reasoning: BytesMut::new(), calls: Vec::new() }
-    }
-
-    fn is_of_system(&self) -> bool {
-        matches!(self.role, TurnRole::Author(ItemRole::System | ItemRole::Developer))
-    }
-
-    /// Returns the role, and the separator for parts that are joined into one text.
-    fn role(&self, developer: DeveloperRole) -> (&'static str, &'static str) {
-        match &self.role {
-            TurnRole::Author(ItemRole::Developer) if developer == DeveloperRole::Developer => {
-                ("developer", "\n")
-            }
-            TurnRole::Author(ItemRole::System | ItemRole::Developer) => ("system", "\n"),
-            TurnRole::Author(ItemRole::User) => ("user", "\n"),
-            // An assistant's parts were one text, split where other output came between.
-            TurnRole::Author(ItemRole::Assistant) | TurnRole::Hosted(_) => ("assistant", ""),
-            TurnRole::Tool(_) => ("tool", "\n"),
-        }
-    }
-
-    /// Returns the role of a system or developer message that consists of text; `None` for other turns.
-    pub(super) fn leading_role(&self, developer: DeveloperRole) -> Option<&'static str> {
-        (self.is_of_system() && content::is_text(&self.parts)).then(|| self.role(developer).0)
-    }
-
-    /// Appends the text of such a message as a JSON string.
-    pub(super) fn write_text(&self, out: &mut BytesMut) {
-        content::write(&self.parts, "\n", false, out);
-    }
-
-    /// Appends the turn as a chat message.
-    pub(super) fn write(&self, developer: DeveloperRole, out: &mut BytesMut) {
-        let (role, between) = self.role(developer);
-        own_member("{\"role\"", role, out);
-        if let TurnRole::Tool(call) = self.role {
-            member(",\"tool_call_id\"", call, out);
-        }
-        if !self.parts.is_empty() || self.calls.is_empty() {
-            out.extend_from_slice(b",\"content\":");
-            content::write(&self.parts, between, true, out);
-        }
-        if !self.reasoning.is_empty() {
-            out.extend_from_slice(b",\"reasoning_content\":\"");
-            out.extend_from_slice(&self.reasoning);
-            out.put_u8(b'"');
-        }
-        for (at, call) in self.calls.iter().enumerate() {
-            out.extend_from_slice(if at > 0 { b"," } else { b",\"tool_calls\":[" });
-            member("{\"id\"", call.id, out);
-            out.extend_from_slice(b",\"type\":\"function\",\"function\":{\"name\":");
-            write_string(&call.name, out);
-            own_member(",\"arguments\"", &call.arguments, out);
-            out.extend_from_slice(b"}}");
-        }
-        if !self.calls.is_empty() {
-            out.put_u8(b']');
-        }
-        out.put_u8(b'}');
-    }
-
-    /// Appends the turn as Responses items, in the form that all engines read: text as one string, reasoning with
-    /// an id (engines D.1). `number` counts the items written.
-    pub(super) fn write_items(&self, developer: DeveloperRole, number: &mut usize, out: &mut BytesMut) {
-        let mut begin = |out: &mut BytesMut| {
-            if *number > 0 {
-                out.put_u8(b',');
-            }
-            *number += 1;
-            *number
-        };
-        if let TurnRole::Hosted(item) = &self.role {
-            begin(out);
-            return write_compact(item, out);
-        }
-        if !self.reasoning.is_empty() {
-            let number = begin(out);
-            own_member("{\"type\":\"reasoning\",\"id\"", &format!("rs_{number}"), out);
-            out.extend_from_slice(b",\"summary\":[],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"");
-            out.extend_from_slice(&self.reasoning);
-            out.extend_from_slice(b"\"}]}");
-        }
-        let (role, between) = self.role(developer);
-        if let TurnRole::Tool(call) = self.role {
-            begin(out);
-            member("{\"type\":\"function_call_output\",\"call_id\"", call, out);
-            out.extend_from_slice(b",\"output\":");
-            content::write_items(&self.parts, between, out);
-            return out.put_u8(b'}');
-        }
-        if !self.parts.is_empty() || self.reasoning.is_empty() && self.calls.is_empty() {
-            begin(out);
-            own_member("{\"type\":\"message\",\"role\"", role, out);
-            out.extend_from_slice(b",\"content\":");
-            content::write_items(&self.parts, between, out);
-            out.put_u8(b'}');
-        }
-        for call in &self.calls {
-            begin(out);
-            member("{\"type\":\"function_call\",\"call_id\"", call.id, out);
-            own_member(",\"name\"", &call.name, out);
-            own_member(",\"arguments\"", &call.arguments, out);
-            out.put_u8(b'}');
-        }
-    }
 }
 
 #[cfg(test)]

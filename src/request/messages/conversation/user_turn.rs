@@ -5,11 +5,11 @@
 
 use super::ConversationReader;
 use crate::json::Raw;
-use crate::request::messages::blocks::{Block, BlockContent, BlockPart, content};
-use crate::request::messages::message::{Message, MessageRole};
+use crate::request::messages::blocks::{Block, BlockContent, content};
 use crate::request::messages::refuse;
 use crate::request::messages::tools::ToolChange;
 use crate::request::refusals::shown;
+use crate::request::turn::{Author, ContentPart, InputTurn, TurnRole};
 use crate::wire::fault::{Failure, Fault};
 
 /// Turn of the user that is being read.
@@ -18,22 +18,22 @@ pub(super) struct UserTurn<'a> {
     /// True if a message of the turn has been read.
     is_begun: bool,
     /// Results with the order of their calls.
-    results: Vec<(usize, Message<'a>)>,
+    results: Vec<(usize, InputTurn<'a>)>,
     /// Images of results, each after a label that the text of the result names.
-    pictures: Vec<BlockPart<'a>>,
+    pictures: Vec<ContentPart<'a>>,
     /// Parts of the user's own message.
-    parts: Vec<BlockPart<'a>>,
+    parts: Vec<ContentPart<'a>>,
 }
 
 impl<'a> UserTurn<'a> {
     /// Ends the turn, and returns its messages. A turn of nothing but results has no message of the user.
-    pub(super) fn end(&mut self) -> Vec<Message<'a>> {
+    pub(super) fn end(&mut self) -> Vec<InputTurn<'a>> {
         let Self { is_begun, mut results, pictures, parts } = std::mem::take(self);
         results.sort_by_key(|(order, _)| *order);
         let mut messages: Vec<_> = results.into_iter().map(|(_, message)| message).collect();
         let all: Vec<_> = pictures.into_iter().chain(parts).collect();
         if !all.is_empty() || is_begun && messages.is_empty() {
-            messages.push(Message::new(MessageRole::User, all));
+            messages.push(InputTurn::new(TurnRole::Author(Author::User), all));
         }
         messages
     }
@@ -45,7 +45,7 @@ impl<'a> ConversationReader<'_, 'a> {
         self.turn.is_begun = true;
         let blocks = match content(path, raw)? {
             BlockContent::Text(text) => {
-                self.turn.parts.push(BlockPart::Text(text));
+                self.turn.parts.push(ContentPart::Text(text));
                 return Ok(());
             }
             BlockContent::Blocks(blocks) => blocks,
@@ -72,21 +72,22 @@ impl<'a> ConversationReader<'_, 'a> {
             );
             return Err(refuse(Fault::InvalidValue, object.here(), &why));
         };
-        let mut parts = Vec::new();
-        if object.flag("is_error")?.is_some_and(|flag| flag.get() == "true") {
-            parts.push(BlockPart::Joined("Error: ".to_owned()));
-        }
+        let is_error = object.flag("is_error")?.is_some_and(|flag| flag.get() == "true");
         let raw = object.get("content").map(|raw| content(&object.path("content"), raw)).transpose()?;
-        match raw {
-            None => {}
-            Some(BlockContent::Text(text)) => parts.push(BlockPart::Text(text)),
+        let mut part = match raw {
+            None => None,
+            Some(BlockContent::Text(text)) => Some(ContentPart::Text(text)),
             Some(BlockContent::Blocks(blocks)) => {
                 let line = |block| self.line(block);
                 let lines: Vec<_> = blocks.iter().map(line).collect::<Result<_, _>>()?;
-                parts.push(BlockPart::Joined(lines.into_iter().flatten().collect::<Vec<_>>().join("\n")));
+                Some(ContentPart::Generated(lines.into_iter().flatten().collect::<Vec<_>>().join("\n")))
             }
+        };
+        if is_error {
+            let text = part.as_ref().and_then(|part| part.text(false)).unwrap_or_default();
+            part = Some(ContentPart::Generated(format!("Error: {}", text.decoded())));
         }
-        self.turn.results.push((order, Message::new(MessageRole::Tool(id), parts)));
+        self.turn.results.push((order, InputTurn::new(TurnRole::Tool(id), part.into_iter().collect())));
         Ok(())
     }
 
@@ -100,12 +101,12 @@ impl<'a> ConversationReader<'_, 'a> {
             return Ok(Some(line));
         }
         Ok(match self.blocks.part(block)? {
-            Some(image @ BlockPart::Image(_)) => {
+            Some(image @ ContentPart::Image { .. }) => {
                 let label = format!("[image {}]", self.turn.pictures.len() / 2 + 1);
-                self.turn.pictures.extend([BlockPart::Joined(label.clone()), image]);
+                self.turn.pictures.extend([ContentPart::Generated(label.clone()), image]);
                 Some(label)
             }
-            Some(part) => Some(part.text().unwrap_or_default().decoded().into_owned()),
+            Some(part) => Some(part.text(false).unwrap_or_default().decoded().into_owned()),
             None => None,
         })
     }
