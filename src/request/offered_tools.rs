@@ -2,8 +2,9 @@
 
 use super::ChatRequest;
 use super::check::Checked;
-use crate::json::{self, Raw, elements, raw_member};
-use bytes::Bytes;
+use super::turn::member;
+use crate::json::{self, Raw, Text, elements, raw_member};
+use bytes::{Bytes, BytesMut};
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -68,6 +69,25 @@ fn allowed(choice: &str) -> Option<&str> {
 pub(crate) fn name(tool: &str) -> Option<String> {
     let inner = raw_member(tool, "function").or_else(|| raw_member(tool, "custom"))?;
     json::member(inner.get(), "name")
+}
+
+/// Appends the members after a function's name. The schema stays byte for byte.
+pub(super) fn write_rest(
+    description: Option<Text<'_>>,
+    parameters: Option<Raw<'_>>,
+    strict: Option<Raw<'_>>,
+    out: &mut BytesMut,
+) {
+    if let Some(description) = description {
+        out.reserve(description.length() + 64);
+        member(",\"description\"", description, out);
+    }
+    for (key, raw) in [(",\"parameters\":", parameters), (",\"strict\":", strict)] {
+        if let Some(raw) = raw {
+            out.extend_from_slice(key.as_bytes());
+            out.extend_from_slice(raw.get().as_bytes());
+        }
+    }
 }
 
 /// Writes the list of allowed tools, with custom tools as functions of one string, as engines know them. `key` is

@@ -5,9 +5,10 @@
 
 use super::blocks::Block;
 use super::refuse;
-use crate::json::{Raw, Text};
+use crate::json::{Raw, Text, quoted};
 use crate::request::check::Checked;
 use crate::request::object::RequestObject;
+use crate::request::offered_tools::write_rest;
 use crate::request::refusals::{invalid, shown};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, UnsupportedTools};
@@ -17,7 +18,8 @@ use std::collections::{HashMap, HashSet};
 /// Tools on offer, and how the model may choose among them.
 pub(super) struct MessagesTools<'a> {
     offered: Vec<MessagesTool<'a>>,
-    choice: Option<MessagesToolChoice>,
+    /// Value of `tool_choice` in chat, as JSON.
+    choice: Option<String>,
     /// True if the model may call at most one tool.
     one_call: bool,
 }
@@ -25,15 +27,8 @@ pub(super) struct MessagesTools<'a> {
 struct MessagesTool<'a> {
     name: Text<'a>,
     description: Option<Text<'a>>,
-    schema: Raw<'a>,
+    schema: Option<Raw<'a>>,
     strict: Option<Raw<'a>>,
-}
-
-enum MessagesToolChoice {
-    Auto,
-    Required,
-    None,
-    Function(String),
 }
 
 /// Change of the tools on offer in the course of a conversation. Engines get one list for the whole conversation, so the
@@ -99,7 +94,7 @@ impl<'a> ToolsReader<'_, 'a> {
         let known = MessagesTool {
             name,
             description: tool.text("description")?,
-            schema: tool.carried("input_schema")?.unwrap_or_default(),
+            schema: tool.carried("input_schema")?,
             strict: tool.flag("strict")?,
         };
         self.places.insert(name.decoded().into_owned(), self.known.len());
@@ -171,16 +166,9 @@ impl<'a> MessagesTools<'a> {
             tool.write(out);
         }
         out.put_u8(b']');
-        match &self.choice {
-            None => {}
-            Some(MessagesToolChoice::Auto) => out.extend_from_slice(b",\"tool_choice\":\"auto\""),
-            Some(MessagesToolChoice::Required) => out.extend_from_slice(b",\"tool_choice\":\"required\""),
-            Some(MessagesToolChoice::None) => out.extend_from_slice(b",\"tool_choice\":\"none\""),
-            Some(MessagesToolChoice::Function(name)) => {
-                out.extend_from_slice(b",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":");
-                crate::json::write_string(name, out);
-                out.extend_from_slice(b"}}");
-            }
+        if let Some(choice) = &self.choice {
+            out.extend_from_slice(b",\"tool_choice\":");
+            out.extend_from_slice(choice.as_bytes());
         }
         if self.one_call {
             out.extend_from_slice(b",\"parallel_tool_calls\":false");
@@ -193,22 +181,22 @@ fn choice(
     from: &Checked<'_>,
     offered: &[MessagesTool<'_>],
     left_out: &HashSet<String>,
-) -> Result<(Option<MessagesToolChoice>, bool), Failure> {
+) -> Result<(Option<String>, bool), Failure> {
     let Some(field) = from.get("tool_choice") else { return Ok((None, false)) };
     let object = RequestObject::of("tool_choice", field.value)?;
     object.required("type")?;
     let one_call = object.flag("disable_parallel_tool_use")?.is_some_and(|flag| flag.get() == "true");
     let choice = match object.word("type", &["auto", "any", "tool", "none"])?.as_deref() {
-        Some("any") => MessagesToolChoice::Required,
-        Some("none") => MessagesToolChoice::None,
+        Some("any") => "\"required\"".to_owned(),
+        Some("none") => "\"none\"".to_owned(),
         Some("tool") => {
             let name = object.required_name("name")?.decoded().into_owned();
             if !offered.iter().any(|tool| tool.name == name.as_str()) {
                 return Err(not_on_offer(&object, &name, left_out.contains(&name)));
             }
-            MessagesToolChoice::Function(name)
+            format!("{{\"type\":\"function\",\"function\":{{\"name\":{}}}}}", quoted(&name))
         }
-        _ => MessagesToolChoice::Auto,
+        _ => "\"auto\"".to_owned(),
     };
     Ok((Some(choice), one_call))
 }
@@ -231,17 +219,7 @@ impl MessagesTool<'_> {
         out.extend_from_slice(b"{\"type\":\"function\",\"function\":{\"name\":\"");
         self.name.write(out);
         out.put_u8(b'"');
-        if let Some(description) = &self.description {
-            out.extend_from_slice(b",\"description\":\"");
-            description.write(out);
-            out.put_u8(b'"');
-        }
-        out.extend_from_slice(b",\"parameters\":");
-        out.extend_from_slice(self.schema.get().as_bytes());
-        if let Some(strict) = self.strict {
-            out.extend_from_slice(b",\"strict\":");
-            out.extend_from_slice(strict.get().as_bytes());
-        }
+        write_rest(self.description, self.schema, self.strict, out);
         out.extend_from_slice(b"}}");
     }
 }

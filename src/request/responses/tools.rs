@@ -8,6 +8,7 @@ use super::ResponsesMode;
 use crate::json::{Raw, Text, compacted, write_string};
 use crate::request::check::Checked;
 use crate::request::object::RequestObject;
+use crate::request::offered_tools::write_rest;
 use crate::request::parts;
 use crate::request::refusals::{invalid, unsupported_value};
 use crate::wire::event::ToolKind;
@@ -530,13 +531,7 @@ impl ResponsesTools {
 fn function(tool: &RequestObject<'_>) -> Result<String, Failure> {
     let known = |key: &str| tool.get(key).map_or(0, |raw| raw.get().len() + key.len() + 8);
     let mut rest = BytesMut::with_capacity(known("description") + known("parameters") + known("strict"));
-    describe(tool, &mut rest)?;
-    for (key, raw) in [("parameters", tool.carried("parameters")?), ("strict", tool.flag("strict")?)] {
-        if let Some(raw) = raw {
-            rest.extend_from_slice(format!(",\"{key}\":").as_bytes());
-            rest.extend_from_slice(raw.get().as_bytes());
-        }
-    }
+    write_rest(tool.text("description")?, tool.carried("parameters")?, tool.flag("strict")?, &mut rest);
     Ok(String::from_utf8(rest.into()).unwrap_or_default())
 }
 
@@ -544,7 +539,7 @@ fn function(tool: &RequestObject<'_>) -> Result<String, Failure> {
 /// one.
 fn custom(tool: &RequestObject<'_>) -> Result<String, Failure> {
     let mut rest = BytesMut::new();
-    describe(tool, &mut rest)?;
+    write_rest(tool.text("description")?, None, None, &mut rest);
     rest.extend_from_slice(br#","parameters":{"type":"object","properties":{"input":{"type":"string""#);
     if let Some(format) = tool.object("format")?
         && format.word("type", &["text", "grammar"])?.as_deref() == Some("grammar")
@@ -559,16 +554,6 @@ fn custom(tool: &RequestObject<'_>) -> Result<String, Failure> {
     }
     rest.extend_from_slice(br#"}},"required":["input"],"additionalProperties":false}"#);
     Ok(String::from_utf8(rest.into()).unwrap_or_default())
-}
-
-fn describe(tool: &RequestObject<'_>, out: &mut BytesMut) -> Result<(), Failure> {
-    if let Some(description) = tool.text("description")? {
-        out.reserve(description.length() + 64);
-        out.extend_from_slice(b",\"description\":\"");
-        description.write(out);
-        out.put_u8(b'"');
-    }
-    Ok(())
 }
 
 fn is_word(word: &str) -> bool {
