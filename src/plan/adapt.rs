@@ -43,9 +43,9 @@ impl<'t> RequestAdapter<'t> {
         let places = &request.places;
         let message = |(at, range): &NumberedMessage| {
             let object = text.get(range.clone())?;
-            let members = fields::read_part(text, object).ok()?;
+            let members = fields::read_part(object).ok()?;
             let role = members.iter().find(|member| member.key == "role")?.value.get();
-            let spans: Vec<_> = members.iter().map(MemberSpan::from).collect();
+            let spans: Vec<_> = members.iter().map(|member| MemberSpan::of(member, text)).collect();
             Some(AdaptedMessage { at: *at, role, edit: ObjectEdit::new(text, spans, range.end - 1) })
         };
         Self {

@@ -217,8 +217,8 @@ mod tests {
     #[test]
     fn a_removed_member_was_there_whether_written_or_appended() {
         let body = r#"{"a":1}"#;
-        let fields = crate::request::fields::read(body, body).unwrap();
-        let spans: Vec<_> = fields.iter().map(MemberSpan::from).collect();
+        let fields = crate::request::fields::read(body).unwrap();
+        let spans: Vec<_> = fields.iter().map(|field| MemberSpan::of(field, body)).collect();
         let mut edit = ObjectEdit::new(body, spans, body.len() - 1);
         assert!(edit.remove("a") && !edit.remove("a"));
         edit.set("b", "2");

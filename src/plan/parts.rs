@@ -85,7 +85,7 @@ fn convert_in_message(
     }
     let mut any = false;
     for (at, part) in json::elements(content).into_iter().flatten().enumerate() {
-        let Ok(members) = fields::read_part(text, part.get()) else { continue };
+        let Ok(members) = fields::read_part(part.get()) else { continue };
         let is_it =
             |key: &str| members.iter().any(|member| member.key == "type" && member.value.get() == key);
         if !is_it(&quoted) {
@@ -96,7 +96,7 @@ fn convert_in_message(
             any = true;
             continue;
         }
-        let spans: Vec<_> = members.iter().map(MemberSpan::from).collect();
+        let spans: Vec<_> = members.iter().map(|member| MemberSpan::of(member, text)).collect();
         let mut edit = ObjectEdit::new(text, spans, place(text, part.get()).end - 1);
         match becomes {
             Becomes::Text(key) => {

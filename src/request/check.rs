@@ -206,7 +206,7 @@ impl<'a> Checked<'a> {
 
     /// Returns the members of an object in the body.
     pub(super) fn members<'s>(&'s self, object: Raw<'s>) -> Result<Vec<Field<'s>>, Failure> {
-        fields::read_known(self.text, &self.strings, object.get())
+        fields::read_known(&self.strings, object.get())
     }
 
     pub(super) fn string(&self, key: &str) -> Result<Option<String>, Failure> {
@@ -390,7 +390,8 @@ impl<'a> Checked<'a> {
 
     /// Returns the range of a field's value in the body's text.
     pub(super) fn place(&self, key: &str) -> Option<std::ops::Range<usize>> {
-        self.fields.iter().find(|field| field.key == key).map(|field| field.at.clone())
+        let field = self.fields.iter().find(|field| field.key == key);
+        field.map(|field| fields::place(self.text, field.value.get()))
     }
 }
 

@@ -91,7 +91,7 @@ impl EmbeddingsRequest {
             edits.name_model(text, self.model_at.clone(), name);
         }
         if dropped {
-            let members = fields::read(text, text)?;
+            let members = fields::read(text)?;
             edits.remove(text, &members, |member| self.unknown.iter().any(|key| *key == member.key));
         }
         edits.apply_within_limit(&body.slice_ref(text.as_bytes()))

@@ -30,7 +30,6 @@ const FEW_EDITS: usize = 1 << 5;
 /// Members of an object, up to the limit on their number, so that a hostile body cannot exhaust memory.
 #[derive(Default)]
 struct BoundedMembers<'a> {
-    /// Members, whose places are not known yet.
     kept: Vec<Field<'a>>,
     /// True if the object has more members than allowed.
     too_many: bool,
@@ -45,35 +44,20 @@ impl<'a> Read<'a> for BoundedMembers<'a> {
             self.too_many = self.kept.len() == MEMBERS;
             self.long_key |= key.len() > KEY;
             if !self.too_many && !self.long_key {
-                self.kept.push(Field { key, value, at: 0..0, key_at: None });
+                self.kept.push(Field { key, value });
             }
             Some(())
         })
     }
 }
 
-/// Member of an object, with its place in the text of the whole body.
+/// Member of an object.
 #[derive(Debug)]
 pub struct Field<'a> {
     /// Key, with escapes resolved.
     pub key: Cow<'a, str>,
     /// Raw value, not parsed.
     pub value: Raw<'a>,
-    /// Range of the value.
-    pub at: Range<usize>,
-    /// Range of the key's characters, if it was written without escapes.
-    pub key_at: Option<Range<usize>>,
-}
-
-impl Field<'_> {
-    /// Sets the places of the member in the text of the whole body.
-    fn locate(&mut self, whole: &str) {
-        self.at = place(whole, self.value.get());
-        self.key_at = match &self.key {
-            Cow::Borrowed(key) => Some(place(whole, key)),
-            Cow::Owned(_) => None,
-        };
-    }
 }
 
 /// Place of a member in the body's text, for use after the parsed [`Field`] is gone.
@@ -87,14 +71,16 @@ pub struct MemberSpan {
     pub key_at: Option<Range<usize>>,
 }
 
-impl From<&Field<'_>> for MemberSpan {
-    fn from(field: &Field<'_>) -> Self {
-        let resolved = field.key_at.is_none().then(|| field.key.as_ref().into());
-        Self { resolved, at: field.at.clone(), key_at: field.key_at.clone() }
-    }
-}
-
 impl MemberSpan {
+    /// Returns the place of a member in `whole`, the text that it was read from.
+    pub(crate) fn of(field: &Field<'_>, whole: &str) -> Self {
+        let (resolved, key_at) = match &field.key {
+            Cow::Borrowed(key) => (None, Some(place(whole, key))),
+            Cow::Owned(key) => (Some(key.as_str().into()), None),
+        };
+        Self { resolved, at: place(whole, field.value.get()), key_at }
+    }
+
     /// Returns the key. `text` is the text that the span belongs to.
     pub(crate) fn key<'s>(&'s self, text: &'s str) -> &'s str {
         let written = || self.key_at.clone().and_then(|at| text.get(at)).unwrap_or_default();
@@ -177,20 +163,20 @@ fn skip_string(bytes: &[u8], mut at: usize) -> Result<usize, Failure> {
 /// Fails like [`text`] and [`read`].
 pub(crate) fn check_object(body: &[u8]) -> Result<(), Failure> {
     let text = text(body)?;
-    read(text, text).map(|_| ())
+    read(text).map(|_| ())
 }
 
-/// Parses the members of `object`, which must be a slice of `whole` (or all of it).
+/// Parses the members of an object.
 ///
 /// # Errors
 /// `invalid_json` with the position, never the text around it; `invalid_value` for too many members or an overlong
 /// key.
-pub fn read<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failure> {
+pub fn read(object: &str) -> Result<Vec<Field<'_>>, Failure> {
     if !object.trim_start().starts_with('{') && Raw::of(object).is_some() {
         let message = "The request body is not valid JSON for this API: it must be an object.";
         return Err(Failure::from(Fault::InvalidJson).with_message(message));
     }
-    fields_of(whole, json::read(object))
+    fields_of(json::read(object))
 }
 
 /// Parses the members of a whole body, in one pass over its bytes. At most `levels` levels of nesting are allowed. Returns
@@ -201,11 +187,11 @@ pub fn read<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failu
 pub(super) fn read_body(text: &str, levels: usize) -> Result<(Vec<Field<'_>>, LongStrings), Failure> {
     let levels = levels.min(DEPTH);
     match json::read_strict(text, u32::try_from(levels).unwrap_or(u32::MAX)) {
-        Ok((members, strings)) => Ok((fields_of(text, Ok(members))?, strings)),
+        Ok((members, strings)) => Ok((fields_of(Ok(members))?, strings)),
         // Mistakes are reported in the order of the checks.
         Err(_) => {
             check_depth_and_surrogates(text.as_bytes(), levels)?;
-            Ok((read(text, text)?, LongStrings::default()))
+            Ok((read(text)?, LongStrings::default()))
         }
     }
 }
@@ -214,30 +200,23 @@ pub(super) fn read_body(text: &str, levels: usize) -> Result<(Vec<Field<'_>>, Lo
 ///
 /// # Errors
 /// Fails like [`read`].
-pub(super) fn read_known<'a>(
-    whole: &'a str,
-    strings: &'a LongStrings,
-    object: &'a str,
-) -> Result<Vec<Field<'a>>, Failure> {
+pub(super) fn read_known<'a>(strings: &'a LongStrings, object: &'a str) -> Result<Vec<Field<'a>>, Failure> {
     if !object.starts_with('{') {
-        return read(whole, object);
+        return read(object);
     }
-    fields_of(whole, strings.read_part(object))
+    fields_of(strings.read_part(object))
 }
 
 /// Parses the members of an object like [`read`]. It must be part of a text that has been read.
 ///
 /// # Errors
 /// Fails like [`read`].
-pub fn read_part<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failure> {
-    read_known(whole, LongStrings::UNKNOWN, object)
+pub fn read_part(object: &str) -> Result<Vec<Field<'_>>, Failure> {
+    read_known(LongStrings::UNKNOWN, object)
 }
 
-fn fields_of<'a>(
-    whole: &'a str,
-    read: Result<BoundedMembers<'a>, json::Invalid>,
-) -> Result<Vec<Field<'a>>, Failure> {
-    let BoundedMembers { mut kept, too_many, long_key } = read.map_err(|invalid| {
+fn fields_of(read: Result<BoundedMembers<'_>, json::Invalid>) -> Result<Vec<Field<'_>>, Failure> {
+    let BoundedMembers { kept, too_many, long_key } = read.map_err(|invalid| {
         let message = format!("The request body is not valid JSON ({invalid}).");
         Failure::from(Fault::InvalidJson).with_message(message)
     })?;
@@ -249,7 +228,6 @@ fn fields_of<'a>(
         let message = format!("The request has an object with a key of more than {KEY} bytes.");
         return Err(Failure::from(Fault::InvalidValue).with_message(message));
     }
-    kept.iter_mut().for_each(|field| field.locate(whole));
     Ok(kept)
 }
 
@@ -258,7 +236,7 @@ fn fields_of<'a>(
 pub fn with_defaults(body: Bytes, defaults: &[(String, String)]) -> Bytes {
     // The next reader reports a body that cannot be parsed.
     let Ok(text) = text(&body) else { return body };
-    let Ok(fields) = read(text, text) else { return body };
+    let Ok(fields) = read(text) else { return body };
     let has = |key: &str| fields.iter().any(|field| field.key == key && field.value.get() != "null");
     let says = |key: &str| match key {
         "max_tokens" | "max_completion_tokens" => has("max_tokens") || has("max_completion_tokens"),
@@ -269,7 +247,7 @@ pub fn with_defaults(body: Bytes, defaults: &[(String, String)]) -> Bytes {
     let mut any = !fields.is_empty();
     for (key, json) in defaults.iter().filter(|(key, _)| !says(key)) {
         if let Some(null) = fields.iter().find(|field| field.key == key.as_str()) {
-            edits.replace(null.at.clone(), json.as_str());
+            edits.replace(place(text, null.value.get()), json.as_str());
             continue;
         }
         let name = serde_json::to_string(key).unwrap_or_default();
@@ -287,7 +265,8 @@ pub(crate) fn place(whole: &str, part: &str) -> Range<usize> {
 
 /// Returns the range of a member's value in the text of an object; `None` if there is no such member.
 pub(crate) fn member_place(text: &str, key: &str) -> Option<Range<usize>> {
-    read(text, text).ok()?.into_iter().find(|field| field.key == key).map(|field| field.at)
+    let fields = read(text).ok()?;
+    fields.iter().find(|field| field.key == key).map(|field| place(text, field.value.get()))
 }
 
 /// Replacements of ranges of a body, collected first and applied once. Everything outside them stays byte for
@@ -336,7 +315,7 @@ impl Edits {
     /// Removes the members for which `out` returns true, each with its comma. `members` must be all members of the
     /// object.
     pub fn remove(&mut self, text: &str, members: &[Field<'_>], out: impl Fn(&Field<'_>) -> bool) {
-        let spans: Vec<_> = members.iter().map(MemberSpan::from).collect();
+        let spans: Vec<_> = members.iter().map(|member| MemberSpan::of(member, text)).collect();
         self.remove_at(text, &spans, |at| members.get(at).is_some_and(&out));
     }
 
@@ -432,7 +411,7 @@ impl Edits {
 /// Returns a JSON object without the members of this key, or `None` if it has none.
 pub fn without(object: &Bytes, key: &str) -> Option<Bytes> {
     let text = text(object).ok()?;
-    let members = read(text, text).ok()?;
+    let members = read(text).ok()?;
     members.iter().any(|member| member.key == key).then(|| {
         let mut edits = Edits::default();
         edits.remove(text, &members, |member| member.key == key);
@@ -448,14 +427,14 @@ mod tests {
     fn an_object_of_more_members_than_anything_has_is_refused() {
         let body = |members: usize| format!("{{{}\"b\":0}}", "\"a\":0,".repeat(members - 1));
         let most = body(MEMBERS);
-        assert_eq!(read(&most, &most).unwrap().len(), MEMBERS);
+        assert_eq!(read(&most).unwrap().len(), MEMBERS);
         for more in [MEMBERS + 1, MEMBERS + 2, 2 * MEMBERS].map(body) {
-            assert_eq!(read(&more, &more).unwrap_err().fault, Fault::InvalidValue);
+            assert_eq!(read(&more).unwrap_err().fault, Fault::InvalidValue);
         }
         let body = |bytes: usize| format!("{{\"{}\":0}}", "a".repeat(bytes));
         let (most, more) = (body(KEY), body(KEY + 1));
-        assert_eq!(read(&most, &most).unwrap().len(), 1);
-        assert_eq!(read(&more, &more).unwrap_err().fault, Fault::InvalidValue);
+        assert_eq!(read(&most).unwrap().len(), 1);
+        assert_eq!(read(&more).unwrap_err().fault, Fault::InvalidValue);
     }
 
     #[test]
@@ -509,7 +488,7 @@ mod tests {
             ("abc", "{}"),
             ("", body),
         ] {
-            let fields = read(body, body).unwrap();
+            let fields = read(body).unwrap();
             let mut edits = Edits::default();
             edits.remove(body, &fields, |field| keys.contains(field.key.as_ref()));
             assert_eq!(edits.apply(&Bytes::from(body)), expected.as_bytes(), "{keys}");

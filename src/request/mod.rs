@@ -292,7 +292,7 @@ impl ChatRequest {
             request.name_model(model);
         }
         request.places.offset = offset;
-        request.places.members = checked.all().iter().map(MemberSpan::from).collect();
+        request.places.members = checked.all().iter().map(|field| MemberSpan::of(field, text)).collect();
         let field = |name: &str| checked.get(name).map(|field| field.value.get());
         let is_off = match field("reasoning_effort") {
             Some(effort) => effort == "\"none\"",
@@ -417,14 +417,14 @@ impl ChatRequest {
             return self.append(text, "\"stream_options\":{\"include_usage\":true}", edits);
         };
         let object = text.get(at.clone()).unwrap_or("");
-        let Ok(options) = fields::read_part(text, object) else {
+        let Ok(options) = fields::read_part(object) else {
             return edits.replace(at, r#"{"include_usage":true}"#);
         };
         let mut is_named = false;
         for option in options.iter().filter(|option| option.key == "include_usage") {
             is_named = true;
             if option.value.get() != "true" {
-                edits.replace(option.at.clone(), "true");
+                edits.replace(fields::place(text, option.value.get()), "true");
             }
         }
         edits.remove(text, &options, |option| option.key == "include_obfuscation");

@@ -37,7 +37,7 @@ impl Create {
     pub(super) fn read(text: &[u8], habit: bool) -> Result<Self, Refused> {
         let alone = |failure| Refused { failure, previous: None };
         let text = fields::text(text).map_err(alone)?;
-        let members = fields::read(text, text).map_err(alone)?;
+        let members = fields::read(text).map_err(alone)?;
         let get = |key: &str| members.iter().find(|field| field.key == key && field.value.get() != "null");
         let word = |field: &Field<'_>| Text::of(field.value).map(|text| text.decoded().into_owned());
         let previous = get("previous_response_id").and_then(word);
