@@ -55,7 +55,7 @@ fallbacks! {
     SystemMerged = "system_merged", RuleChange::MergeSystem,
         "the texts of all system messages were put into the first message", "engines E.2";
     /// Merges neighbouring messages of one role, because the chat template wants roles that alternate (engines E.2).
-    RolesMerged = "roles_merged", RuleChange::MergeRoles,
+    RolesMerged = "roles_merged", RuleChange::OfFinishedBody,
         "neighbouring messages of one role became one, because the model's roles must alternate",
         "engines E.2";
     /// Sets `tool_choice` to `none`, because the engine runs without a parser of calls; samewire reads them from the
@@ -71,12 +71,12 @@ fallbacks! {
         "max_tokens was left out, because the context cannot hold so many beside the prompt", "messages 3.5";
     /// Puts the text beside calls and reasoning into the reasoning: the chat template of gpt-oss in llama.cpp takes one of
     /// both (engines E.3).
-    TextInReasoning = "text_in_reasoning", RuleChange::TextIntoReasoning,
+    TextInReasoning = "text_in_reasoning", RuleChange::OfFinishedBody,
         "text beside reasoning and calls was put into the reasoning, because the model's template takes one of both",
         "engines E.3";
     /// Moves images out of the results of tools into a message of the user, because the engine takes only text from
     /// tools (engines E.3, messages 3.3).
-    ImagesAfterTools = "images_after_tools", RuleChange::ImagesAfterTools,
+    ImagesAfterTools = "images_after_tools", RuleChange::OfFinishedBody,
         "images in the results of tools were moved into a message of the user, and are named in the results",
         "messages 3.3";
     /// Replaces the effort with the nearest of these (engines E.2).

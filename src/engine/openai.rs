@@ -13,20 +13,17 @@
 //! `owned_by` in its list of models is `openai`, `system` or a customer's name. Gateways report `openai` for
 //! whatever engine is behind them, so it proves nothing.
 
+use super::auto::UNION;
 use super::rule::{Constraint, RequestRule, RuleChange};
-use super::{Detection, Engine, Mark, TOKENIZE, usual};
+use super::{Detection, Engine, Mark, usual};
 use crate::request::responses::Capabilities;
-use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "openai",
-    quirks: Quirks { recurring_ids: false },
     requests: &[usual::LIMITS, REQUESTS],
     takes: Capabilities::SERVICE,
-    // An alias for the latest version of a model is answered with that version's name, and Azure's list has no
-    // deployments.
-    names_models: false,
-    counts_at: TOKENIZE,
+    // `names_models` stays false: an alias for the latest version of a model is answered with that version's name, and
+    // Azure's list has no deployments.
     detection: Detection {
         marks: &[
             Mark::sure(&[r#""prompt_filter_results":"#]),
@@ -35,6 +32,7 @@ pub(super) static ENGINE: Engine = Engine {
         ],
         ..Detection::NONE
     },
+    ..UNION
 };
 
 static REQUESTS: &[RequestRule] = &[

@@ -138,12 +138,8 @@ pub enum RuleChange {
     LearnedEffort,
     /// Merges the texts of all system and developer messages into one system message at the start.
     MergeSystem,
-    /// Merges neighbouring messages of the user, or of the assistant, into one. Applied last, to the finished body.
-    MergeRoles,
-    /// Puts the text of assistant messages with calls and reasoning into the reasoning. Applied last.
-    TextIntoReasoning,
-    /// Moves images out of the results of tools into a message of the user. Applied last.
-    ImagesAfterTools,
+    /// Changes the messages of the finished body, which `plan::changed_messages` does last.
+    OfFinishedBody,
     /// Changes the role `developer` to `system`, if the options ask for it or the engine refuses the role.
     Developer {
         /// True if the engine refuses the role.
@@ -242,7 +238,7 @@ impl Subject {
                 Self::NONE.and(&THINKING_SWITCHES).and(&["reasoning_effort"])
             }
             RuleChange::BudgetLeftOut => Self::NONE.and(&["thinking", "reasoning_effort"]),
-            RuleChange::MergeSystem | RuleChange::MergeRoles => Self::NONE.and(&["messages"]),
+            RuleChange::MergeSystem | RuleChange::OfFinishedBody => Self::NONE.and(&["messages"]),
             RuleChange::LegacyFunctions => Self::MESSAGES.and(&["functions", "function_call"]),
             RuleChange::EmptyTools | RuleChange::CallsInText => Self::NONE.and(&["tools"]),
             RuleChange::ChoiceAlone | RuleChange::ChoiceNone | RuleChange::AllowedTools => {
@@ -256,8 +252,6 @@ impl Subject {
             | RuleChange::NoCalls
             | RuleChange::ContentBesideCalls
             | RuleChange::Arguments
-            | RuleChange::TextIntoReasoning
-            | RuleChange::ImagesAfterTools
             | RuleChange::ToolText
             | RuleChange::Part(..)
             | RuleChange::ContinueMessage { .. } => Self::MESSAGES,

@@ -15,25 +15,23 @@
 //! be faster, but needs the administrator's key, if there is one, and a `rid` set by samewire in the body. A late
 //! call would abort whichever request has that id by then. samewire therefore does not use it.
 
+use super::auto::UNION;
 use super::identity::version;
 use super::rule::{Constraint, RequestRule, RuleChange};
-use super::{Detection, Engine, Flags, InfoRoute, LoadForm, LoadRoute, Mark, Proof, TOKENIZE, usual};
-use crate::request::responses::{Capabilities, NativeCapabilities, PriorityOrder};
-use crate::wire::Quirks;
+use super::{Detection, Engine, Flags, InfoRoute, LoadForm, LoadRoute, Mark, Proof, usual};
+use crate::request::responses::{Capabilities, PriorityOrder};
 use std::time::Duration;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "sglang",
-    quirks: Quirks { recurring_ids: false },
     requests: &[usual::LIMITS, usual::TEXT_ALONE, REQUESTS],
     takes: Capabilities {
         cache_salt: true,
         priority: PriorityOrder::HighFirst,
-        native: NativeCapabilities { hosted_items: false, limit_taken_off: 2 },
+        limit_taken_off: 2,
         ..Capabilities::PLAIN
     },
     names_models: true,
-    counts_at: TOKENIZE,
     detection: Detection {
         owned_by: Some("sglang"),
         health: Detection::HEALTH,
@@ -73,6 +71,7 @@ pub(super) static ENGINE: Engine = Engine {
         },
         ..Detection::NONE
     },
+    ..UNION
 };
 
 /// Creates the place that reports version and parsers, among all settings of the server (24 KB).

@@ -12,18 +12,16 @@
 //! Closing the connection aborts a request, streamed or not (engines G). No other call is needed;
 //! `/abort_requests` exists in special deployments only.
 
+use super::auto::UNION;
 use super::identity::version;
 use super::rule::{Constraint, RequestRule, RuleChange};
 use super::{
-    Detection, Engine, Flags, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof, TOKENIZE,
-    Versions, usual,
+    Detection, Engine, Flags, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof, Versions, usual,
 };
 use crate::request::responses::{Capabilities, PriorityOrder};
-use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "vllm",
-    quirks: Quirks { recurring_ids: false },
     requests: &[usual::LIMITS, usual::TEXT_ALONE, REQUESTS],
     takes: Capabilities {
         cache_salt: true,
@@ -33,7 +31,6 @@ pub(super) static ENGINE: Engine = Engine {
         ..Capabilities::PLAIN
     },
     names_models: true,
-    counts_at: TOKENIZE,
     detection: Detection {
         owned_by: Some("vllm"),
         health: Detection::HEALTH,
@@ -66,6 +63,7 @@ pub(super) static ENGINE: Engine = Engine {
         },
         ..Detection::NONE
     },
+    ..UNION
 };
 
 static REQUESTS: &[RequestRule] = &[

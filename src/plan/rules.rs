@@ -150,10 +150,7 @@ fn apply(adapter: &mut RequestAdapter<'_>, change: RuleChange) -> Result<bool, F
         RuleChange::CallsInText => tools::calls_in_text(adapter),
         RuleChange::LearnedEffort => settings::effort(adapter, adapter.efforts),
         // They alter the answer, or the finished body.
-        RuleChange::OneCall
-        | RuleChange::MergeRoles
-        | RuleChange::TextIntoReasoning
-        | RuleChange::ImagesAfterTools => false,
+        RuleChange::OneCall | RuleChange::OfFinishedBody => false,
         RuleChange::ReasoningKey(key) => messages::reasoning_key(adapter, key),
         RuleChange::DropOfAssistant(keys) => messages::drop_of_assistant(adapter, keys),
         RuleChange::NoCalls => messages::no_calls(adapter),

@@ -18,8 +18,10 @@ pub struct Capabilities {
     pub priority: PriorityOrder,
     /// Facts known about the engine's parsers.
     pub parsers: EngineParsers,
-    /// Capabilities of the engine's own Responses API.
-    pub native: NativeCapabilities,
+    /// True if items of hosted tools may appear in the input of the engine's own Responses API.
+    pub hosted_items: bool,
+    /// Number of tokens that this API subtracts from `max_output_tokens`, added beforehand to compensate.
+    pub limit_taken_off: u64,
 }
 
 impl Capabilities {
@@ -31,15 +33,12 @@ impl Capabilities {
         wants_parser: false,
         priority: PriorityOrder::Unread,
         parsers: EngineParsers { tells_reasoning: false, leaves_calls: false },
-        native: NativeCapabilities { hosted_items: false, limit_taken_off: 0 },
+        hosted_items: false,
+        limit_taken_off: 0,
     };
 
     /// Capabilities of the OpenAI service and of engines that follow it.
-    pub const SERVICE: Self = Self {
-        verbosity: true,
-        native: NativeCapabilities { hosted_items: true, limit_taken_off: 0 },
-        ..Self::PLAIN
-    };
+    pub const SERVICE: Self = Self { verbosity: true, hosted_items: true, ..Self::PLAIN };
 }
 
 /// Order in which an engine takes requests by their field `priority` (engines E.2).
@@ -81,13 +80,4 @@ impl std::fmt::Debug for ChatInputs<'_> {
         let (history, resolved) = (self.history.len(), self.resolved.len());
         write!(f, "ChatInputs {{ history: {history}, resolved: {resolved}, forget: {} }}", self.skip_oldest)
     }
-}
-
-/// Capabilities of an engine's own Responses API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NativeCapabilities {
-    /// True if items of hosted tools may appear in the input.
-    pub hosted_items: bool,
-    /// Number of tokens that the engine subtracts from `max_output_tokens`, added beforehand to compensate.
-    pub limit_taken_off: u64,
 }

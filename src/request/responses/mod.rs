@@ -20,7 +20,7 @@ pub mod summary;
 mod tools;
 mod turns;
 
-pub use inputs::{Capabilities, ChatInputs, NativeCapabilities, PriorityOrder};
+pub use inputs::{Capabilities, ChatInputs, PriorityOrder};
 pub use sealed::UnreadableReasoning;
 pub use tools::{CalledTool, ResponsesTools};
 pub(crate) use turns::arguments;

@@ -41,7 +41,7 @@ impl ResponsesRequest {
         self.write_model(inputs, &mut out);
         out.extend_from_slice(b"\"input\":[");
         let mut number = 0;
-        for turn in &self.turns(inputs, takes.native.hosted_items)? {
+        for turn in &self.turns(inputs, takes.hosted_items)? {
             turn.write_items(options.developer_role, &mut number, &mut out);
         }
         if number == 0 && self.instructions().is_none() {
@@ -53,7 +53,7 @@ impl ResponsesRequest {
             out.extend_from_slice(b",\"stream\":true");
         }
         if let Some(limit) = self.limit {
-            let limit = limit + takes.native.limit_taken_off;
+            let limit = limit + takes.limit_taken_off;
             out.extend_from_slice(format!(",\"max_output_tokens\":{limit}").as_bytes());
         }
         for (key, json) in self.carried.iter().filter(|(key, json)| *key != "instructions" || json != "\"\"")

@@ -146,7 +146,7 @@ async fn parse_request(
     if !is_known {
         return Err(no_such_model(&request.model));
     }
-    if route.responses == ResponsesMode::Native && route.identity.engine.takes.native.hosted_items {
+    if route.responses == ResponsesMode::Native && route.identity.engine.takes.hosted_items {
         request.accept_hosted_items();
     }
     if family.requires_version() && app.config.azure.force_store {
