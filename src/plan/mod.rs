@@ -341,7 +341,7 @@ pub fn response(request: &ResponsesRequest, route: &Route) -> (&'static str, Sha
         calls,
         reasoning: request.reasoning_place(route.options.responses_reasoning),
         dialect: route.options.responses_dialect,
-        logprobs: request.include.output_text_logprobs,
+        logprobs: request.settings.include.output_text_logprobs,
         sealing: Sealing::default(),
         form: StreamForm::default(),
         stream: request.stream,

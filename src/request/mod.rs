@@ -116,6 +116,16 @@ pub(crate) fn thinks<'a>(get: impl Fn(&'static str) -> Option<&'a str>) -> Optio
     })
 }
 
+/// Returns true or false if a request switches reasoning on or off; `get` returns the values of its fields.
+pub(crate) fn reasons<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
+    let is_off = match get("reasoning_effort") {
+        Some(effort) => effort == "\"none\"",
+        None => get("reasoning").and_then(effort).as_deref() == Some("none"),
+    };
+    let of_template = || get("chat_template_kwargs").and_then(OutputConstraints::thinking);
+    if is_off { Some(false) } else { of_template().or_else(|| thinks(&get)) }
+}
+
 /// Chat Completions or Completions request after parsing: the settings that affect the answer, and the places in
 /// the body that adaptation may edit.
 #[derive(Clone, Debug, Default)]
@@ -226,13 +236,7 @@ impl ChatRequest {
     ) -> Result<Self, Failure> {
         let text = fields::utf8(body)?;
         let offset = body.len() - text.len();
-        let mut request = Self::of_text(api, text, offset, complete, model, rules)?;
-        if let Some(offered_tools) = &mut request.offered_tools
-            && let Some(place) = offered_tools.place.clone()
-        {
-            offered_tools.tools = body.slice(offset..).slice(place);
-        }
-        Ok(request)
+        Ok(Self::of_text(api, text, offset, complete, model, rules)?.with_tools_of(body))
     }
 
     /// Returns a request of which only those settings are set that tell how to read the answer to a Messages request
@@ -262,14 +266,20 @@ impl ChatRequest {
     /// `named`: fields outside the chat API that the client's own API names.
     pub(crate) fn of_generated(body: &Bytes, rules: &Rules, named: &[&str]) -> Result<Self, Failure> {
         let text = simdutf8::basic::from_utf8(body).map_err(|_| Fault::InvalidUtf8)?;
-        let mut request = Self::read_generated(text, rules)?;
-        if let Some(offered_tools) = &mut request.offered_tools
-            && let Some(place) = offered_tools.place.clone()
-        {
-            offered_tools.tools = body.slice(place);
-        }
+        let mut request = Self::read_generated(text, rules)?.with_tools_of(body);
         request.places.unknown.retain(|key| !named.contains(&key.as_str()));
         Ok(request)
+    }
+
+    /// Lets the tools on offer share the bytes of the body, where they appear there unchanged.
+    fn with_tools_of(mut self, body: &Bytes) -> Self {
+        if let Some(offered_tools) = &mut self.offered_tools
+            && let Some(place) = offered_tools.place.clone()
+        {
+            let offset = self.places.offset;
+            offered_tools.tools = body.slice(place.start + offset..place.end + offset);
+        }
+        self
     }
 
     fn of_text(
@@ -294,15 +304,7 @@ impl ChatRequest {
         request.places.offset = offset;
         request.places.members = checked.all().iter().map(|field| MemberSpan::of(field, text)).collect();
         let field = |name: &str| checked.get(name).map(|field| field.value.get());
-        let is_off = match field("reasoning_effort") {
-            Some(effort) => effort == "\"none\"",
-            None => field("reasoning").and_then(effort).as_deref() == Some("none"),
-        };
-        let told = || {
-            let of_template = field("chat_template_kwargs").and_then(OutputConstraints::thinking);
-            of_template.or_else(|| thinks(field))
-        };
-        request.reasons = if is_off { Some(false) } else { told() };
+        request.reasons = reasons(field);
         request.continues_text = field("continue_final_message") == Some("true")
             && !field("messages").is_some_and(|messages| opens_thinking(messages.as_bytes()));
         let is_said = |key: &&str| field(key).is_some_and(|json| json != "null");

@@ -32,6 +32,7 @@ fn spelled(text: &Text<'_>) -> BytesMut {
 }
 
 /// Conversation after parsing.
+#[derive(Default)]
 pub(super) struct MessagesConversation<'a> {
     messages: Vec<InputTurn<'a>>,
     /// Ids of all calls.
@@ -66,21 +67,20 @@ impl<'a> MessagesConversation<'a> {
         context: &MessagesContext<'_>,
         dropped: &mut Vec<String>,
     ) -> Result<Self, Failure> {
-        let found = Self {
-            messages: Vec::new(),
-            used_ids: HashSet::new(),
-            effort: None,
-            tool_changes: Vec::new(),
-            adapted: Vec::new(),
-        };
-        let (calls, turn) = (HashMap::new(), UserTurn::default());
         let blocks = BlockReader {
             media: &context.rules.media,
             unsupported: context.options.unsupported_content,
             dropped,
         };
-        let mut reader =
-            ConversationReader { context, blocks, found, calls, turn, has_answer: false, last_user: None };
+        let mut reader = ConversationReader {
+            context,
+            blocks,
+            found: Self::default(),
+            calls: HashMap::new(),
+            turn: UserTurn::default(),
+            has_answer: false,
+            last_user: None,
+        };
         if let Some(field) = from.get("system") {
             let parts = reader.system_parts("system", field.value)?;
             reader.add_system(parts);

@@ -12,7 +12,7 @@ use super::{ResponsesMode, ResponsesRequest};
 use crate::json::{Raw, Text, write_string};
 use crate::request::refusals::invalid;
 use crate::request::turn::InputTurn;
-use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, thinks};
+use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, reasons};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
 use crate::wire::options::{Harmony, InstructionsRole, Options, Parser, PromptCacheKey, RequestUnknown};
@@ -44,7 +44,7 @@ impl ResponsesRequest {
         if let Some(limit) = self.limit {
             out.extend_from_slice(format!(",\"max_completion_tokens\":{limit}").as_bytes());
         }
-        for (key, json) in &self.settings {
+        for (key, json) in &self.settings.members {
             out.extend_from_slice(format!(",\"{key}\":{json}").as_bytes());
         }
         let script = self.script(inputs.model_alias, takes, options);
@@ -53,7 +53,7 @@ impl ResponsesRequest {
         {
             out.extend_from_slice(format!(",\"parallel_tool_calls\":{parallel}").as_bytes());
         }
-        if let Some(verbosity) = self.verbosity.as_ref().filter(|_| takes.verbosity) {
+        if let Some(verbosity) = self.settings.verbosity.as_ref().filter(|_| takes.verbosity) {
             out.extend_from_slice(format!(",\"verbosity\":\"{verbosity}\"").as_bytes());
         }
         self.write_cache_salt(takes, options, &mut out);
@@ -86,21 +86,19 @@ impl ResponsesRequest {
 
     /// Returns what the request says of thinking, on or off; `None` if nothing.
     pub(super) fn thinks(&self) -> Option<bool> {
-        let of = |key: &str| self.unknown.iter().find(|(known, _)| known == key).map(|(_, json)| json);
-        let kwargs = of("chat_template_kwargs").and_then(|json| std::str::from_utf8(json).ok());
-        let is_none = |(key, json): &(&str, String)| *key == "reasoning_effort" && json == "\"none\"";
-        let text = |key: &str| of(key).and_then(|json| std::str::from_utf8(json).ok());
-        match self.settings.iter().any(is_none) {
-            true => Some(false),
-            false => kwargs.and_then(OutputConstraints::thinking).or_else(|| thinks(text)),
-        }
+        reasons(|key| {
+            let member = self.settings.members.iter().find(|(known, _)| *known == key);
+            let unknown = || self.unknown.iter().find(|(known, _)| known == key);
+            let unknown = || std::str::from_utf8(&unknown()?.1).ok();
+            member.map(|(_, json)| json.as_str()).or_else(unknown)
+        })
     }
 
     /// Returns true if the request asks for an answer in a format.
     pub(super) fn is_constrained(&self) -> bool {
         let keeps =
             |(key, json): &(&str, String)| *key == "response_format" && OutputConstraints::is_format(json);
-        self.settings.iter().any(keeps)
+        self.settings.members.iter().any(keeps)
     }
 
     fn write_messages(

@@ -22,6 +22,7 @@ mod turns;
 
 pub use inputs::{Capabilities, ChatInputs, PriorityOrder};
 pub use sealed::UnreadableReasoning;
+pub use settings::ResponsesSettings;
 pub use tools::{CalledTool, ResponsesTools};
 pub(crate) use turns::arguments;
 
@@ -121,10 +122,8 @@ pub struct ResponsesRequest {
     pub previous_response_id: Option<String>,
     /// Id of the conversation that this response belongs to.
     pub conversation: Option<String>,
-    /// True if the oldest messages of an overlong conversation may be left out (`truncation: "auto"`).
-    pub truncation_auto: bool,
-    /// Additional output that the client asked for with `include`.
-    pub include: Include,
+    /// Settings that are checked individually.
+    pub settings: ResponsesSettings,
     /// Maximum number of output tokens.
     pub limit: Option<u64>,
     /// Tools on offer, with the mapping between the engine's tool names and the client's.
@@ -140,17 +139,10 @@ pub struct ResponsesRequest {
     references: Vec<(usize, String)>,
     /// Request fields that the answer echoes, as JSON.
     echoed: Vec<(&'static str, Bytes)>,
-    /// Members of the chat request that are equal for every engine, as JSON.
-    settings: Vec<(&'static str, String)>,
     parallel: Option<bool>,
-    verbosity: Option<String>,
-    /// True if the client asks for summaries of the reasoning.
-    summary: bool,
     cache_key: Option<String>,
     /// Fields that an engine with its own Responses API receives as the client wrote them.
     carried: Vec<(&'static str, Bytes)>,
-    /// Values of `include` that only an engine can provide.
-    include_of_engine: Vec<&'static str>,
     /// True if the client asks for an engine's own messages (`enable_response_messages`).
     response_messages: bool,
     /// Fields that the API does not name, as the client wrote them.
@@ -245,8 +237,7 @@ impl ResponsesRequest {
             background,
             previous_response_id,
             conversation,
-            truncation_auto: settings.truncation_auto,
-            include: settings.include,
+            settings,
             limit: from.whole("max_output_tokens", 1..=100_000_000)?,
             dropped: tools.dropped().chain(dropped).collect(),
             tools,
@@ -254,19 +245,15 @@ impl ResponsesRequest {
             input,
             references,
             echoed: echo::echoed_fields(body, |key| from.get(key).map(|field| field.value), &dropped_places),
-            settings: settings.members,
             parallel: from
                 .get("parallel_tool_calls")
                 .map(|_| from.flag("parallel_tool_calls"))
                 .transpose()?,
-            verbosity: settings.verbosity,
-            summary: settings.summary,
             cache_key: from.string("prompt_cache_key")?,
             carried: native::CARRIED
                 .iter()
                 .filter_map(|key| from.get(key).map(|field| (*key, shared_value(body, field.value))))
                 .collect(),
-            include_of_engine: settings.include_of_engine,
             response_messages: from.extensions().response_messages,
             unknown: from
                 .extras()
@@ -373,7 +360,7 @@ impl ResponsesRequest {
             choices: 1,
             include_usage: true,
             include_obfuscation: self.include_obfuscation,
-            logprobs: self.include.output_text_logprobs,
+            logprobs: self.settings.include.output_text_logprobs,
             limit: self.limit,
             forced_function: self.tools.forced().map(ToOwned::to_owned),
             one_call: self.parallel == Some(false),
@@ -389,7 +376,7 @@ impl ResponsesRequest {
     /// (wire-format 4.5).
     pub fn reasoning_place(&self, option: ResponsesReasoning) -> ResponsesReasoning {
         match option {
-            ResponsesReasoning::Content if self.summary => ResponsesReasoning::Both,
+            ResponsesReasoning::Content if self.settings.summary => ResponsesReasoning::Both,
             option => option,
         }
     }

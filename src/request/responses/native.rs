@@ -61,14 +61,14 @@ impl ResponsesRequest {
             out.extend_from_slice(format!(",\"{key}\":").as_bytes());
             out.extend_from_slice(json);
         }
-        for (key, json) in self.settings.iter().filter(|(key, _)| *key == "user") {
+        for (key, json) in self.settings.members.iter().filter(|(key, _)| *key == "user") {
             out.extend_from_slice(format!(",\"{key}\":{json}").as_bytes());
         }
-        for (at, word) in self.include_of_engine.iter().enumerate() {
+        for (at, word) in self.settings.include_of_engine.iter().enumerate() {
             out.extend_from_slice(if at == 0 { b",\"include\":[" } else { b"," });
             write_string(word, &mut out);
         }
-        if !self.include_of_engine.is_empty() {
+        if !self.settings.include_of_engine.is_empty() {
             out.put_u8(b']');
         }
         if self.tools.write(ResponsesMode::Native, &mut out)

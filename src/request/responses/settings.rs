@@ -21,16 +21,18 @@ pub(super) const INCLUDE: &[&str] = &[
 ];
 
 /// Settings parsed from the request, with the chat members that they translate to.
-#[derive(Debug)]
-pub(super) struct ResponsesSettings {
-    pub(super) include: Include,
+#[derive(Clone, Debug)]
+pub struct ResponsesSettings {
+    /// Additional output that the client asked for with `include`.
+    pub include: Include,
     /// Values of `include` that only an engine can provide.
     pub(super) include_of_engine: Vec<&'static str>,
-    pub(super) truncation_auto: bool,
+    /// True if the oldest messages of an overlong conversation may be left out (`truncation: "auto"`).
+    pub truncation_auto: bool,
     pub(super) verbosity: Option<String>,
     /// True if the client asks for summaries of the reasoning.
     pub(super) summary: bool,
-    /// Members of the chat request, as JSON.
+    /// Members of the chat request that are equal for every engine, as JSON.
     pub(super) members: Vec<(&'static str, String)>,
 }
 

@@ -52,7 +52,7 @@ impl TruncatableRequest {
         route: Route,
     ) -> PendingAnswer {
         let client = sender.client(upstream);
-        if !self.request.truncation_auto {
+        if !self.request.settings.truncation_auto {
             return prepare(client, outgoing);
         }
         let (most, own_key) = (sender.error_bytes(), upstream.config.auth.are_ours());

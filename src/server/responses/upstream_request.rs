@@ -30,7 +30,7 @@ impl UpstreamRequest for PreparedRequest {
         let TruncatableRequest { request, tenant, keys, .. } = &*self.truncatable;
         let route = self.sender.route(to, &request.model);
         let (path, shape, mut reply) = plan::response(request, &route);
-        reply.sealing = match request.include.encrypted_reasoning {
+        reply.sealing = match request.settings.include.encrypted_reasoning {
             true => Sealing::Own(seal(keys, SealKind::Reasoning, Arc::clone(tenant), self.stamp.now)),
             false => Sealing::None,
         };
