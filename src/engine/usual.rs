@@ -48,6 +48,7 @@ rules! {
     CUSTOM_TOOLS = "custom_tools", "custom tools became functions of one string", RuleChange::CustomTools;
     LEGACY = "legacy_functions", "functions, function_call and the role function became tools",
         RuleChange::LegacyFunctions;
+    /// Removes members that are null. First: it reads the client's own values, also of members that a rule has set since.
     NULLS = "null_members", "members that were null were left out", RuleChange::Nulls;
     EMPTY_STOPS = "empty_stops", "stop strings without a character were left out", RuleChange::EmptyStops;
     SCHEMA_NAME = "schema_name", "a schema got a name", RuleChange::SchemaName;

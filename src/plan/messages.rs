@@ -167,7 +167,7 @@ pub(super) fn content_beside_calls(adapter: &mut RequestAdapter<'_>) -> bool {
     any(adapter.of_role(ASSISTANT), |message| {
         let is_alone = message.edit.get("content").is_none() && has_calls(message);
         if is_alone {
-            message.edit.insert_after("role", "content", "\"\"");
+            message.edit.set("content", "\"\"");
         }
         is_alone
     })

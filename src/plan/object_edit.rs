@@ -8,8 +8,7 @@ use crate::request::KeySet;
 use crate::request::fields::{Edits, MemberSpan};
 use std::borrow::Cow;
 
-/// JSON object with pending changes. Reads through it see the changed state, so that later rules build on earlier
-/// ones.
+/// JSON object with pending changes. Reads see the changed state, except [`Self::original`] and [`Self::originals`].
 #[derive(Debug)]
 pub(super) struct ObjectEdit<'t> {
     text: &'t str,
@@ -32,8 +31,6 @@ struct MemberChange {
     key: Option<&'static str>,
     /// New value as JSON, if it is replaced.
     value: Option<String>,
-    /// Text inserted after the member: further members, each with its leading comma.
-    inserted_after: String,
 }
 
 impl<'t> ObjectEdit<'t> {
@@ -45,7 +42,7 @@ impl<'t> ObjectEdit<'t> {
         Self { text, spans, changes: Vec::new(), keys, appended: Vec::new(), end }
     }
 
-    /// Returns false if the object has none of these keys.
+    /// Returns false if the object certainly has none of these keys.
     pub(super) fn may_have(&self, keys: KeySet) -> bool {
         self.keys.may_share(keys)
     }
@@ -125,16 +122,6 @@ impl<'t> ObjectEdit<'t> {
         }
     }
 
-    /// Inserts a member directly after `other`; if the key exists already or `other` is absent, this is
-    /// [`Self::set`].
-    pub(super) fn insert_after(&mut self, other: &str, key: &str, json: &str) {
-        let place = if self.find(key).is_none() { self.find(other).map(|(at, _)| at) } else { None };
-        match place.and_then(|at| self.change_mut(at)) {
-            Some(change) => change.inserted_after = format!(",\"{key}\":{json}"),
-            None => self.set(key, json),
-        }
-    }
-
     /// Returns the offset of the closing brace.
     pub(super) fn end(&self) -> usize {
         self.end
@@ -194,10 +181,6 @@ impl<'t> ObjectEdit<'t> {
             }
             if let (Some(value), false) = (change.value, change.removed) {
                 edits.replace(span.at.clone(), value);
-            }
-            if !change.inserted_after.is_empty() {
-                let end = span.at.end;
-                edits.replace(end..end, change.inserted_after);
             }
         }
         edits.extend(removed);

@@ -30,10 +30,9 @@ pub(super) fn rename(adapter: &mut RequestAdapter<'_>, from: &str, to: &'static 
 pub(super) fn copy(adapter: &mut RequestAdapter<'_>, from: &str, to: &str) -> bool {
     let said =
         adapter.top.non_null(from).filter(|_| adapter.top.non_null(to).is_none()).map(ToOwned::to_owned);
-    if let Some(json) = &said {
-        adapter.top.insert_after(from, to, json);
-    }
-    said.is_some()
+    let Some(json) = said else { return false };
+    adapter.top.set(to, json);
+    true
 }
 
 pub(super) fn supersede(adapter: &mut RequestAdapter<'_>, newer: &str, older: &str) -> bool {

@@ -33,13 +33,13 @@ const SAME: &str = r#"
 {"type":"message","role":"assistant","content":"a"},{"type":"message","role":"assistant","content":"b"},{"role":"user","content":"c"}
     {"role":"assistant","content":"ab"},{"role":"user","content":"c"}
 {"type":"function_call","call_id":"c1","name":"f","arguments":"{\"a\": \"é\\n\"}"},{"type":"function_call_output","call_id":"c1","output":"o\"\n"}
-    {"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\": \"é\\n\"}"}}]},{"role":"tool","tool_call_id":"c1","content":"o\"\n"}
+    {"role":"assistant","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\": \"é\\n\"}"}}]CONTENT},{"role":"tool","tool_call_id":"c1","content":"o\"\n"}
 {"type":"function_call","call_id":"c1","name":"f","arguments":""},{"type":"function_call","call_id":"c2","name":"g","arguments":"no\"t"},{"type":"function_call_output","call_id":"c2","output":[{"type":"input_text","text":"a"},{"type":"output_text","text":"b"}]},{"type":"function_call_output","call_id":"c1","output":[{"type":"input_image","image_url":"u"}]}
-    {"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"g","arguments":"{\"_raw\":\"no\\\"t\"}"}}]},{"role":"tool","tool_call_id":"c2","content":"a\nb"},{"role":"tool","tool_call_id":"c1","content":[{"type":"image_url","image_url":{"url":"u"}}]}
+    {"role":"assistant","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"g","arguments":"{\"_raw\":\"no\\\"t\"}"}}]CONTENT},{"role":"tool","tool_call_id":"c2","content":"a\nb"},{"role":"tool","tool_call_id":"c1","content":[{"type":"image_url","image_url":{"url":"u"}}]}
 {"type":"custom_tool_call","call_id":"c1","name":"p","input":"a\n\"é\u2028"},{"type":"custom_tool_call_output","call_id":"c1","output":"done"}
-    {"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"p","arguments":"{\"input\":\"a\\n\\\"é\\u2028\"}"}}]},{"role":"tool","tool_call_id":"c1","content":"done"}
+    {"role":"assistant","tool_calls":[{"id":"c1","type":"function","function":{"name":"p","arguments":"{\"input\":\"a\\n\\\"é\\u2028\"}"}}]CONTENT},{"role":"tool","tool_call_id":"c1","content":"done"}
 {"type":"function_call","namespace":"ns","call_id":"c1","name":"f","arguments":"{}"},{"type":"custom_tool_call","namespace":"ns","call_id":"c2","name":"g","input":""}
-    {"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"ns__f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"ns__g","arguments":"{\"input\":\"\"}"}}]}
+    {"role":"assistant","tool_calls":[{"id":"c1","type":"function","function":{"name":"ns__f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"ns__g","arguments":"{\"input\":\"\"}"}}]CONTENT}
 {"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"s"}],"content":[{"type":"reasoning_text","text":"a"},{"type":"reasoning_text","text":"b"}],"encrypted_content":"foreign"},{"role":"assistant","content":"t"}
     {"role":"assistant","content":"t","REASONING":"ab"}
 {"type":"reasoning","summary":[{"type":"summary_text","text":"s"}],"content":null,"encrypted_content":"swr1.x"},{"role":"assistant","content":"t"}

@@ -42,7 +42,7 @@ max_tokens_twice: sglang, ollama
     "max_completion_tokens":5,"max_tokens":5
 max_tokens: ollama, sglang 0.4.6, sglang; not generic, auto
     "max_completion_tokens": 5 ,"top_k":1
-    "max_completion_tokens": 5,"max_tokens":5 ,"top_k":1
+    "max_completion_tokens": 5 ,"top_k":1,"max_tokens":5
 fields_of_the_service: tensorrt_llm, transformers, vllm 0.6.4.post1; not vllm 0.6.5, vllm, sglang, auto, generic
     "store":true,"top_k":1,"metadata":{"a":"b"},"prompt_cache_key":"k"
     "top_k":1
@@ -195,7 +195,7 @@ empty_tool_calls: vllm, sglang; not generic
     {"role":"assistant","content":"c"}
 content_beside_calls: sglang, auto, litellm; not vllm, generic
     {"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}
-    {"role":"assistant","content":"","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}
+    {"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}],"content":""}
 arguments_object: llamacpp, lmdeploy, ollama, tensorrt_llm, transformers, vllm, sglang, auto, litellm; not generic
     {"role":"assistant","content":"","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":""}},{"id":"2","type":"function","function":{"name":"f","arguments":"[\"a\"]"}},{"id":"3","type":"function","function":{"name":"f","arguments":" {\"a\" :1}"}}]}
     {"role":"assistant","content":"","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"2","type":"function","function":{"name":"f","arguments":"{\"_raw\":\"[\\\"a\\\"]\"}"}},{"id":"3","type":"function","function":{"name":"f","arguments":" {\"a\" :1}"}}]}
