@@ -72,7 +72,7 @@ pub(super) fn adapted(
     } else if route.capabilities().wants_parser && script.is_some_and(TextFormat::reads_calls) {
         tools::hide_calls(&mut adapter);
     }
-    // A generated chat body contains only fields that samewire wrote itself.
+    // The body of a Responses request was generated without these fields.
     if route.options.request_unknown == RequestUnknown::Drop && !items {
         request.places.unknown.iter().for_each(|key| _ = adapter.top.remove(key));
     }

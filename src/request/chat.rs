@@ -1,4 +1,7 @@
-//! Parsing of Chat Completions requests.
+//! Chat Completions requests.
+//!
+//! Takes: the checked fields of a body. Gives: a [`ChatRequest`] with the places that adaptation may edit. Never: changes
+//! the body.
 
 use super::check::{Checked, no_duplicates};
 use super::fields::{Edits, Field, place};

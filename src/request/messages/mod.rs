@@ -270,7 +270,7 @@ fn display(requested: ThinkingDisplay, option: MessagesThinking) -> ThinkingDisp
     }
 }
 
-/// Writes the chat request, from known fields only.
+/// Writes the chat request. Fields that neither API names are copied.
 fn write_chat(
     from: &Checked<'_>,
     context: &MessagesContext<'_>,

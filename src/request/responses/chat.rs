@@ -1,7 +1,7 @@
 //! Conversion of a Responses request to Chat Completions (wire-format 4.2, 4.3).
 //!
-//! Takes: the request, stored items of earlier turns, the engine's capabilities. Gives: the engine's request,
-//! generated from known fields only. Never: a null, an empty list of tools.
+//! Takes: the request, stored items of earlier turns, the engine's capabilities. Gives: the engine's request, written
+//! anew, with the fields that the API does not name where the options pass them. Never: a null, an empty list of tools.
 
 use super::input;
 use super::inputs::{Capabilities, ChatInputs};
