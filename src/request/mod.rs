@@ -236,7 +236,9 @@ impl ChatRequest {
     ) -> Result<Self, Failure> {
         let text = fields::utf8(body)?;
         let offset = body.len() - text.len();
-        Ok(Self::of_text(api, text, offset, complete, model, rules)?.with_tools_of(body))
+        let mut request = Self::of_text(api, text, offset, complete, model, rules)?;
+        request.share_tools(body);
+        Ok(request)
     }
 
     /// Returns a request of which only those settings are set that tell how to read the answer to a Messages request
@@ -266,20 +268,20 @@ impl ChatRequest {
     /// `named`: fields outside the chat API that the client's own API names.
     pub(crate) fn of_generated(body: &Bytes, rules: &Rules, named: &[&str]) -> Result<Self, Failure> {
         let text = simdutf8::basic::from_utf8(body).map_err(|_| Fault::InvalidUtf8)?;
-        let mut request = Self::read_generated(text, rules)?.with_tools_of(body);
+        let mut request = Self::read_generated(text, rules)?;
+        request.share_tools(body);
         request.places.unknown.retain(|key| !named.contains(&key.as_str()));
         Ok(request)
     }
 
     /// Lets the tools on offer share the bytes of the body, where they appear there unchanged.
-    fn with_tools_of(mut self, body: &Bytes) -> Self {
+    fn share_tools(&mut self, body: &Bytes) {
         if let Some(offered_tools) = &mut self.offered_tools
             && let Some(place) = offered_tools.place.clone()
         {
             let offset = self.places.offset;
             offered_tools.tools = body.slice(place.start + offset..place.end + offset);
         }
-        self
     }
 
     fn of_text(
