@@ -140,7 +140,7 @@ impl Answer {
     pub(crate) fn ends(&self) -> Verdict {
         match self.ended {
             Ended::Clean => Verdict::Pass,
-            ended => Verdict::fail(&format!("{}, behind: {}", ended.words(), tail(&self.raw, 80))),
+            ended => Verdict::fail(&format!("{}, behind: {}", ended.name(), tail(&self.raw, 80))),
         }
     }
 

@@ -4,6 +4,7 @@
 //! repairs anything: otherwise a file that was cut or edited would be compared as an answer that no server sent.
 
 use super::field::{self, Field};
+use crate::named::named;
 use crate::visible::{cut, tail};
 use crate::wire::sse::{Frame, Framer, FramerOutput, lines};
 use serde::de::IgnoredAny;
@@ -15,25 +16,15 @@ const EVENT: usize = 64 << 20;
 /// Longest part of a line that a message quotes, in characters.
 const QUOTED: usize = 60;
 
-/// Form of a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Stream of events (SSE).
-    Events,
-    /// JSON value.
-    Json,
-    /// Text that is not JSON.
-    Text,
-}
-
-impl Form {
-    /// Returns the form as words.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Events => "a stream of events",
-            Self::Json => "one JSON value",
-            Self::Text => "text",
-        }
+named! {
+    /// Form of a body.
+    pub enum Form {
+        /// Stream of events (SSE).
+        Events = "a stream of events",
+        /// JSON value.
+        Json = "one JSON value",
+        /// Text that is not JSON.
+        Text = "text",
     }
 }
 

@@ -101,7 +101,7 @@ impl Seen {
                 Err(Outcome::not_seen(format!("{} ended with an error", question.name())))
             }
             (200, Ended::Clean) => Ok(answer),
-            (200, ended) => Err(Outcome::not_seen(ended.words())),
+            (200, ended) => Err(Outcome::not_seen(ended.name())),
             (status, _) => {
                 Err(Outcome::not_seen(format!("{} was answered with status {status}", question.name())))
             }

@@ -129,7 +129,7 @@ impl<'s> Routes<'s> {
             let answer = get(self.sender, path).await?;
             // The next route would stall, too.
             if answer.ended == Ended::Stalled {
-                return Err(Failure { unreachable: false, why: format!("{path}: {}", answer.ended.words()) });
+                return Err(Failure { unreachable: false, why: format!("{path}: {}", answer.ended.name()) });
             }
             self.answers.insert(path, answer);
         }

@@ -18,6 +18,7 @@ pub use send::{Bounds, Failure, Sender};
 pub use target::Target;
 
 use crate::capture::RecordedPiece;
+use crate::named::named;
 use crate::visible::excerpt;
 use bytes::Bytes;
 use http::HeaderMap;
@@ -39,28 +40,17 @@ pub struct Request {
     pub body: Bytes,
 }
 
-/// End of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// End as HTTP frames it.
-    Clean,
-    /// Connection lost, or an invalid chunk.
-    Reset,
-    /// Pause between two pieces beyond the bound.
-    Stalled,
-    /// Answer beyond the bound of its time, its bytes or the number of its pieces.
-    TooLong,
-}
-
-impl Ended {
-    /// Returns the end in plain words.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Clean => "the answer ended",
-            Self::Reset => "the connection broke before the answer ended",
-            Self::Stalled => "the server sent nothing for too long, so the answer was given up",
-            Self::TooLong => "the answer took too long or was too large, so it was given up",
-        }
+named! {
+    /// End of an answer.
+    pub enum Ended {
+        /// End as HTTP frames it.
+        Clean = "the answer ended",
+        /// Connection lost, or an invalid chunk.
+        Reset = "the connection broke before the answer ended",
+        /// Pause between two pieces beyond the bound.
+        Stalled = "the server sent nothing for too long, so the answer was given up",
+        /// Answer beyond the bound of its time, its bytes or the number of its pieces.
+        TooLong = "the answer took too long or was too large, so it was given up",
     }
 }
 

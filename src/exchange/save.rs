@@ -22,7 +22,7 @@ pub fn save(exchange: &Exchange, folder: &Path, about: &str) -> io::Result<()> {
         }
     }
     let mut files = scenario(&request(exchange), Some(&answer(exchange)), exchange.ended != Ended::Clean);
-    files.push(("about.md".to_owned(), format!("{about} {}.\n", exchange.ended.words()).into_bytes()));
+    files.push(("about.md".to_owned(), format!("{about} {}.\n", exchange.ended.name()).into_bytes()));
     files.iter().try_for_each(|(name, content)| std::fs::write(folder.join(name), content))
 }
 

@@ -5,32 +5,25 @@
 //! expired, and goes on from what is stored.
 
 use super::record::{Json, Key, Millis, StoreError, is_sound};
+use crate::named::named;
 use std::sync::Arc;
 
 /// Time after which an upload that has stopped is removed.
 pub(super) const ABANDONED: Millis = 3_600_000;
 
-/// Purpose of a file. The numbers are stored in databases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FilePurpose {
-    /// Input of a batch, uploaded by a client.
-    Batch = 0,
-    /// Output of a batch.
-    BatchOutput = 1,
-    /// Text for the parts of messages, uploaded by a client.
-    UserData = 2,
+named! {
+    /// Purpose of a file. The numbers are stored in databases.
+    pub enum FilePurpose {
+        /// Input of a batch, uploaded by a client.
+        Batch = "batch",
+        /// Output of a batch.
+        BatchOutput = "batch_output",
+        /// Text for the parts of messages, uploaded by a client.
+        UserData = "user_data",
+    }
 }
 
 impl FilePurpose {
-    /// Returns the name in the wire format.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Batch => "batch",
-            Self::BatchOutput => "batch_output",
-            Self::UserData => "user_data",
-        }
-    }
-
     pub(super) fn of(number: i64) -> Self {
         match number {
             0 => Self::Batch,
@@ -118,50 +111,27 @@ pub struct ListRequest {
     pub purpose: Option<FilePurpose>,
 }
 
-/// Status of a batch. The numbers are stored in databases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum BatchStatus {
-    /// The input is checked, or waits for that.
-    Validating = 0,
-    /// Lines are run.
-    InProgress = 1,
-    /// All lines have ended.
-    Finalizing = 2,
-    /// Ended normally.
-    Completed = 3,
-    /// The input is invalid.
-    Failed = 4,
-    /// The completion window has passed.
-    Expired = 5,
-    /// Cancelled by its client.
-    Cancelled = 6,
+named! {
+    /// Status of a batch. The numbers are stored in databases.
+    pub enum BatchStatus {
+        /// The input is checked, or waits for that.
+        Validating = "validating",
+        /// Lines are run.
+        InProgress = "in_progress",
+        /// All lines have ended.
+        Finalizing = "finalizing",
+        /// Ended normally.
+        Completed = "completed",
+        /// The input is invalid.
+        Failed = "failed",
+        /// The completion window has passed.
+        Expired = "expired",
+        /// Cancelled by its client.
+        Cancelled = "cancelled",
+    }
 }
 
 impl BatchStatus {
-    /// List of all statuses, in the order of the numbers under which they are stored.
-    pub const ALL: [Self; 7] = [
-        Self::Validating,
-        Self::InProgress,
-        Self::Finalizing,
-        Self::Completed,
-        Self::Failed,
-        Self::Expired,
-        Self::Cancelled,
-    ];
-
-    /// Returns the name in the wire format.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Validating => "validating",
-            Self::InProgress => "in_progress",
-            Self::Finalizing => "finalizing",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Expired => "expired",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
     /// Returns true if the status is final.
     pub fn is_terminal(self) -> bool {
         self > Self::Finalizing
@@ -358,4 +328,25 @@ pub(super) struct FileUse {
     pub(super) total_bytes: u64,
     pub(super) tenant_bytes: u64,
     pub(super) tenant_files: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::State;
+
+    /// Databases hold these numbers: a variant keeps its place.
+    #[test]
+    fn stored_numbers_stay() {
+        let states = State::ALL.map(|state| (state as i64, state.name()));
+        let expected = ["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"];
+        assert!((0..).zip(expected).eq(states), "{states:?}");
+        let statuses = BatchStatus::ALL.map(|status| (status as i64, status.name()));
+        let expected =
+            ["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelled"];
+        assert!((0..).zip(expected).eq(statuses), "{statuses:?}");
+        let purposes = FilePurpose::ALL.map(|purpose| (purpose as i64, purpose.name()));
+        assert!((0..).zip(["batch", "batch_output", "user_data"]).eq(purposes), "{purposes:?}");
+        assert!(FilePurpose::ALL.into_iter().all(|purpose| FilePurpose::of(purpose as i64) == purpose));
+    }
 }

@@ -1,6 +1,7 @@
 //! Records of the store: responses with their items and events, the states they pass through, and their weight in
 //! bytes.
 
+use crate::named::named;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -52,44 +53,29 @@ pub(super) fn is_sound(id: &str) -> bool {
     id.len() <= 512 && !id.contains('\0')
 }
 
-/// State of a response: queued, in progress, then one of the four terminal states. Transitions only go forward.
-/// The numbers are stored in databases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    /// Accepted, but not started.
-    Queued = 0,
-    /// Output is being generated.
-    InProgress = 1,
-    /// Generation has ended normally.
-    Completed = 2,
-    /// Generation has ended early, for example at a token limit or by a content filter.
-    Incomplete = 3,
-    /// Generation has failed.
-    Failed = 4,
-    /// Client has cancelled the response.
-    Cancelled = 5,
+named! {
+    /// State of a response: queued, in progress, then one of the four terminal states. Transitions only go forward.
+    /// The numbers are stored in databases.
+    pub enum State {
+        /// Accepted, but not started.
+        Queued = "queued",
+        /// Output is being generated.
+        InProgress = "in_progress",
+        /// Generation has ended normally.
+        Completed = "completed",
+        /// Generation has ended early, for example at a token limit or by a content filter.
+        Incomplete = "incomplete",
+        /// Generation has failed.
+        Failed = "failed",
+        /// Client has cancelled the response.
+        Cancelled = "cancelled",
+    }
 }
 
 impl State {
-    /// List of all states, in the order of the numbers under which they are stored.
-    pub const ALL: [Self; 6] =
-        [Self::Queued, Self::InProgress, Self::Completed, Self::Incomplete, Self::Failed, Self::Cancelled];
-
     /// Returns the state with this name in the wire format; `None` if there is none.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
-    }
-
-    /// Returns the name in the wire format.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::InProgress => "in_progress",
-            Self::Completed => "completed",
-            Self::Incomplete => "incomplete",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
     }
 
     /// Returns true if the state is terminal and there is an answer, even if only a part of one.

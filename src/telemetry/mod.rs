@@ -35,6 +35,7 @@ pub use trace::{FinishedRequest, Parent, Peer, Propagation, Trace};
 pub use tracer::Tracer;
 pub use upstream::UpstreamMetrics;
 
+use crate::named::named;
 use crate::wire::event::Usage;
 use crate::wire::fault::Fault;
 use crate::wire::rule::{Rule, Tally};
@@ -47,91 +48,45 @@ use std::time::Duration;
 /// Panics since the start. Static, because the panic hook is per process.
 static PANICS: Gauge = Gauge::of(0);
 
-/// Route of a client's request, as a metric label from a closed set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RouteLabel {
-    /// `POST /v1/chat/completions`
-    Chat,
-    /// `POST /v1/completions`
-    Completions,
-    /// `/v1/responses` and what is below it
-    Responses,
-    /// `POST /v1/messages` and what is below it
-    Messages,
-    /// `/v1/conversations` and what is below it
-    Conversations,
-    /// `POST /v1/embeddings`
-    Embeddings,
-    /// `/v1/files` and `/v1/batches`, and what is below them
-    Batch,
-    /// Routes that are relayed without rewriting
-    Relay,
-    /// `GET /v1/models` and `GET /v1/models/{id}`
-    Models,
-    /// `GET /v1/usage`
-    Usage,
-    /// Any other path.
-    Unknown,
-}
-
-impl RouteLabel {
-    const ALL: [Self; 11] = [
-        Self::Chat,
-        Self::Completions,
-        Self::Responses,
-        Self::Messages,
-        Self::Conversations,
-        Self::Embeddings,
-        Self::Batch,
-        Self::Relay,
-        Self::Models,
-        Self::Usage,
-        Self::Unknown,
-    ];
-
-    /// Returns the value of the `route` label in metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Chat => "chat",
-            Self::Completions => "completions",
-            Self::Responses => "responses",
-            Self::Messages => "messages",
-            Self::Conversations => "conversations",
-            Self::Embeddings => "embeddings",
-            Self::Batch => "batch",
-            Self::Relay => "relay",
-            Self::Models => "models",
-            Self::Usage => "usage",
-            Self::Unknown => "unknown",
-        }
+named! {
+    /// Route of a client's request, as a metric label from a closed set.
+    pub enum RouteLabel {
+        /// `POST /v1/chat/completions`
+        Chat = "chat",
+        /// `POST /v1/completions`
+        Completions = "completions",
+        /// `/v1/responses` and what is below it
+        Responses = "responses",
+        /// `POST /v1/messages` and what is below it
+        Messages = "messages",
+        /// `/v1/conversations` and what is below it
+        Conversations = "conversations",
+        /// `POST /v1/embeddings`
+        Embeddings = "embeddings",
+        /// `/v1/files` and `/v1/batches`, and what is below them
+        Batch = "batch",
+        /// Routes that are relayed without rewriting
+        Relay = "relay",
+        /// `GET /v1/models` and `GET /v1/models/{id}`
+        Models = "models",
+        /// `GET /v1/usage`
+        Usage = "usage",
+        /// Any other path.
+        Unknown = "unknown",
     }
 }
 
-/// Outcome of a client's request, as a metric label and in logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Complete answer.
-    Complete,
-    /// Error, either instead of the answer or within it.
-    Error,
-    /// Client closed the connection before the end.
-    ClientClosed,
-    /// Request cut off because the process shut down.
-    Draining,
-}
-
-impl End {
-    /// List of all ends.
-    pub const ALL: [Self; 4] = [Self::Complete, Self::Error, Self::ClientClosed, Self::Draining];
-
-    /// Returns the value of the `end` label, also written to the log.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Error => "error",
-            Self::ClientClosed => "client_closed",
-            Self::Draining => "draining",
-        }
+named! {
+    /// Outcome of a client's request, as a metric label and in logs.
+    pub enum End {
+        /// Complete answer.
+        Complete = "complete",
+        /// Error, either instead of the answer or within it.
+        Error = "error",
+        /// Client closed the connection before the end.
+        ClientClosed = "client_closed",
+        /// Request cut off because the process shut down.
+        Draining = "draining",
     }
 }
 

@@ -57,7 +57,7 @@ impl Servers {
         let answer = |exchange: Result<Exchange, Failure>, url: &str| {
             let exchange = exchange.map_err(CommandFailure::environment)?;
             if exchange.ended != Ended::Clean {
-                print_error(format_args!("{}: {}.", visible(url), exchange.ended.words()));
+                print_error(format_args!("{}: {}.", visible(url), exchange.ended.name()));
             }
             answer(exchange).map_err(|why| CommandFailure(ENVIRONMENT, format!("{url}: {why}")))
         };

@@ -53,7 +53,7 @@ fn stream(seen: &Seen) -> Judged {
         (answer.status != 200).then(|| (format!("is refused with status {}", answer.status), head.as_str())),
         (!is_stream).then(|| ("has another content type than text/event-stream".to_owned(), head.as_str())),
         error(answer).map(|error| ("ends with an error".to_owned(), error)),
-        (answer.ended != Ended::Clean).then(|| (format!("breaks off: {}", answer.ended.words()), end)),
+        (answer.ended != Ended::Clean).then(|| (format!("breaks off: {}", answer.ended.name()), end)),
         answer.unreadable.as_deref().map(|why| ("cannot be read as events".to_owned(), why)),
         answer.frames.is_empty().then(|| ("has no events".to_owned(), head.as_str())),
         bad.map(|frame| ("has an event that is no JSON object".to_owned(), frame.raw.as_str())),
@@ -74,7 +74,7 @@ fn whole(seen: &Seen) -> Judged {
     let faults = [
         (answer.status != 200).then_some(refused),
         (answer.ended != Ended::Clean)
-            .then(|| format!("A whole answer breaks off: {}.", answer.ended.words())),
+            .then(|| format!("A whole answer breaks off: {}.", answer.ended.name())),
         answer.unreadable.as_ref().map(|why| format!("A whole answer cannot be read: {why}.")),
         (!answer.whole.is_object()).then(|| "A whole answer is no JSON object.".to_owned()),
         answer.whole.fits("/choices/0/message absent").then(|| "A whole answer has no message.".to_owned()),
@@ -173,7 +173,7 @@ fn trouble(answer: Option<&Answer>) -> Option<String> {
     let Some(answer) = answer else { return Some("no answer".to_owned()) };
     match error(answer) {
         Some(error) => Some(format!("{} {error}", answer.status)),
-        None if answer.ended != Ended::Clean => Some(answer.ended.words().to_owned()),
+        None if answer.ended != Ended::Clean => Some(answer.ended.name().to_owned()),
         None => None,
     }
 }
