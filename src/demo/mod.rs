@@ -19,10 +19,10 @@ use crate::server::{self, Listeners, PassedSockets};
 use crate::tls::trusting_nobody;
 use compare::Streams;
 use http::header::CONTENT_TYPE;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
+use thiserror::Error;
 use tokio::runtime::Builder;
 
 /// Pause between two events of a served recording, so that a person can follow.
@@ -87,37 +87,17 @@ pub const TOOL: Scene = Scene {
 };
 
 /// Reason why the demo cannot be shown, with the message for the user.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum DemoError {
     /// Address of the demo that cannot be bound, for example because the port is in use.
+    #[error("{0}; choose another address with --listen or --admin-listen, such as {FREE_PORT}")]
     Address(io::Error),
     /// Address of the demo that is invalid, as a mistake of the configuration.
+    #[error("{0}")]
     Settings(Mistakes),
     /// Other failure of a port, a thread or a request.
-    Io(io::Error),
-}
-
-impl fmt::Display for DemoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(error) => {
-                write!(
-                    f,
-                    "{error}; choose another address with --listen or --admin-listen, such as {FREE_PORT}"
-                )
-            }
-            Self::Settings(mistakes) => mistakes.fmt(f),
-            Self::Io(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for DemoError {}
-
-impl From<io::Error> for DemoError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
+    #[error("{0}")]
+    Io(#[from] io::Error),
 }
 
 /// Sends the scene's request to both engines, directly and through a proxy in front of each.

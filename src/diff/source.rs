@@ -6,8 +6,8 @@ use super::answer::{Answer, Form, Head, Mistake};
 use crate::replay::{self, LoadError, Scenario};
 use http::header::CONTENT_TYPE;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
+use thiserror::Error;
 
 /// Stems and extensions of a body's file in a folder.
 const STEMS: [&str; 2] = ["upstream", "response"];
@@ -37,35 +37,24 @@ pub struct Pair {
 }
 
 /// Reason why two paths cannot be compared.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum Unreadable {
     /// File or folder that cannot be read, and the error.
+    #[error("{0}: {1}")]
     File(PathBuf, std::io::Error),
     /// Folder that is no recorded exchange, or a broken one.
+    #[error("{0}")]
     Folder(LoadError),
     /// File with a mistake in a line.
+    #[error("{0}: line {line}: {why}", line = .1.line, why = .1.why)]
     Line(PathBuf, Mistake),
     /// File whose name does not say what is in it.
+    #[error("{0}: a body must be a file named .sse, .json or .txt")]
     Extension(PathBuf),
     /// Two paths of different kinds, or without an exchange of the same name.
+    #[error("{0}")]
     Unpaired(String),
 }
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Folder(error) => error.fmt(f),
-            Self::Line(path, Mistake { line, why }) => write!(f, "{}: line {line}: {why}", path.display()),
-            Self::Extension(path) => {
-                write!(f, "{}: a body must be a file named .sse, .json or .txt", path.display())
-            }
-            Self::Unpaired(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for Unreadable {}
 
 /// Loads what two paths hold.
 ///

@@ -8,9 +8,8 @@ use crate::tls::{self, client_config, roots, trusting_nobody};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
-use std::error::Error;
-use std::fmt;
 use std::time::Duration;
+use thiserror::Error;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// Bounds of one exchange.
@@ -49,21 +48,14 @@ impl Bounds {
 }
 
 /// Reason why a request got no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{why}")]
 pub struct Failure {
     /// True if no connection could be made.
     pub unreachable: bool,
     /// Reason in plain words.
     pub why: String,
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
-    }
-}
-
-impl Error for Failure {}
 
 /// Sender of requests to one target.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use std::collections::HashSet;
-use std::fmt;
 use std::path::{Path, PathBuf};
+use thiserror::Error;
 
 /// Stems of an answer's files: those of the fixtures, and those of plain captures.
 const STEMS: [&str; 2] = ["upstream", "response"];
@@ -73,46 +73,28 @@ pub struct Recorded<'a> {
 }
 
 /// Reason why scenarios cannot be loaded.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum LoadError {
     /// File or folder that cannot be read, and the error.
+    #[error("{0}: {1}")]
     Unreadable(PathBuf, std::io::Error),
     /// File with invalid content, and the reason.
+    #[error("{0}: {1}")]
     Malformed(PathBuf, String),
     /// Path without a scenario, neither in the folder nor below it.
+    #[error(
+        "{0}: no scenario is there; a scenario is a folder with request.json and upstream.sse, .json or .txt"
+    )]
     Nothing(PathBuf),
     /// Link that leads out of the folder that was named.
+    #[error(
+        "{0}: it leads out of the folder, so that a file from elsewhere would be read; name the folder it leads to"
+    )]
     Outside(PathBuf),
     /// Name that two scenarios share, with the folders of both.
+    #[error("two scenarios are named {0}: {1} and {2}; name a folder above them instead")]
     Twice(String, PathBuf, PathBuf),
 }
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Malformed(path, why) => write!(f, "{}: {why}", path.display()),
-            Self::Nothing(path) => write!(
-                f,
-                "{}: no scenario is there; a scenario is a folder with request.json and upstream.sse, .json or .txt",
-                path.display()
-            ),
-            Self::Outside(path) => write!(
-                f,
-                "{}: it leads out of the folder, so that a file from elsewhere would be read; name the folder it leads to",
-                path.display()
-            ),
-            Self::Twice(name, one, other) => write!(
-                f,
-                "two scenarios are named {name}: {} and {}; name a folder above them instead",
-                one.display(),
-                other.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {}
 
 /// Loads the scenarios of all paths, in the order of the paths; those of one path in the order of their names.
 ///

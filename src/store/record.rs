@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use thiserror::Error;
 
 /// JSON text, checked by the caller. Shared, because the stores return the same text again and again.
 pub type Json = Arc<str>;
@@ -425,28 +426,38 @@ pub(super) fn weight_of_record(request: &str, response: &str) -> u64 {
 }
 
 /// Failure of a store operation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StoreError {
     /// No record has this key: it never existed, belongs to another tenant, or has expired.
+    #[error("the store has no such record")]
     NotFound,
     /// Value of `after` names no item of the list.
+    #[error("`after` names no item of the list")]
     NoCursor,
     /// Limit is reached and no record may be evicted, or the disk is full.
+    #[error("the store is full")]
     Full,
     /// Tenant has as many unfinished batches as it may have.
+    #[error("the tenant has as many unfinished batches as it may have")]
     TooMany,
     /// Conversation to which a response was to be added is missing, or has no room for it.
+    #[error("the conversation is not there, or has no room")]
     NoConversation,
     /// Database is locked, unreachable, corrupt, or written by a newer samewire. The text is for logs, and may name
     /// paths.
+    #[error("the store is unavailable: {0}")]
     Unavailable(String),
     /// Deadline has passed. The operation may still have been carried out.
+    #[error("the store did not answer in time")]
     Slow,
     /// Response belongs to a conversation, which contains what went before it.
+    #[error("the response is one of a conversation")]
     InConversation,
     /// Response has another owner by now.
+    #[error("the response has another owner by now")]
     Fenced,
     /// Record exists already, has ended already, or events before the new ones are missing.
+    #[error("the record does not allow it")]
     Conflict,
 }
 
@@ -463,22 +474,3 @@ impl StoreError {
         }
     }
 }
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFound => f.write_str("the store has no such record"),
-            Self::NoCursor => f.write_str("`after` names no item of the list"),
-            Self::Full => f.write_str("the store is full"),
-            Self::TooMany => f.write_str("the tenant has as many unfinished batches as it may have"),
-            Self::NoConversation => f.write_str("the conversation is not there, or has no room"),
-            Self::Unavailable(why) => write!(f, "the store is unavailable: {why}"),
-            Self::Slow => f.write_str("the store did not answer in time"),
-            Self::InConversation => f.write_str("the response is one of a conversation"),
-            Self::Fenced => f.write_str("the response has another owner by now"),
-            Self::Conflict => f.write_str("the record does not allow it"),
-        }
-    }
-}
-
-impl std::error::Error for StoreError {}
