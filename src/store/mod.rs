@@ -331,8 +331,6 @@ operations! {
     read events_after(key: Key, after: Option<u64>, limit: usize, now: Millis) -> StoredReplay;
     /// Requests cancellation from the owner. Returns the state before; a response that has ended stays as it is.
     write request_cancel(key: Key, now: Millis) -> State;
-    /// Returns true if cancellation was requested.
-    read is_cancel_requested(key: Key, now: Millis) -> bool;
     /// Returns the owner's running responses, which every owner reads once a second. A response that it runs but
     /// that is not among them, or has another term, belongs to another owner now.
     read running(owner: Arc<str>) -> Vec<RunningResponse>;
@@ -359,8 +357,6 @@ operations! {
     write sweep(now: Millis) -> u64;
     /// Returns the number and weight of the records in the store.
     read totals() -> Totals;
-    /// Returns once everything that was written before is stored.
-    write flush() -> ();
     /// Checks that a response of this many bytes could be stored now, without changing anything. Fails with `Full`
     /// if the running responses, which are never evicted, leave no room, or if nothing can be written.
     write has_room(bytes: u64) -> ();

@@ -214,7 +214,7 @@ async fn an_abandoned_write_is_not_done() {
         other.execute_batch("ROLLBACK").unwrap();
     });
     waits.unwrap();
-    store.flush().await.unwrap();
+    store.create(over("after"), NOW).await.unwrap();
     assert_eq!(store.get(key("given up"), NOW).await.unwrap_err(), StoreError::NotFound);
 }
 

@@ -215,9 +215,8 @@ async fn answer(store: &Store, step: &Step, now: &mut u64) -> String {
             }
         }
         Step::Look(key) => {
-            let cancel = store.is_cancel_requested(key.clone(), at).await;
             let conversation = store.conversation(key.clone(), at).await;
-            format!("{cancel:?} {conversation:?} {:?}", store.get(key, at).await)
+            format!("{conversation:?} {:?}", store.get(key, at).await)
         }
         Step::Delete(key) => format!("{:?}", store.delete(key, at).await),
         Step::Input(key, ask) => format!("{:?}", store.input_items(key, ask, at).await),

@@ -159,7 +159,6 @@ async fn every_other_tenant_sees_nothing(store: &Store) {
         assert_eq!(store.input_items(k(), PageRequest::default(), NOW).await.unwrap_err(), gone);
         assert_eq!(store.events_after(k(), None, 9, NOW).await.unwrap_err(), gone);
         assert_eq!(store.request_cancel(k(), NOW).await.unwrap_err(), gone);
-        assert_eq!(store.is_cancel_requested(k(), NOW).await.unwrap_err(), gone);
         assert_eq!(store.chain(k(), 1 << 20, NOW).await.unwrap_err(), gone);
         assert_eq!(store.conversation(k(), NOW).await.unwrap_err(), gone);
     }

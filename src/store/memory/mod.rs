@@ -281,10 +281,6 @@ impl Memory {
         Ok(state)
     }
 
-    pub(super) fn is_cancel_requested(&mut self, key: &Key, now: &Millis) -> Result<bool, StoreError> {
-        self.row(key, Kind::Response, *now).map(|row| row.record.cancel)
-    }
-
     fn running_of(&self, is_match: impl Fn(&StoredResponse) -> bool) -> Vec<Key> {
         let is_match = |key: &&Key| self.rows.get(*key).is_some_and(|row| is_match(&row.record));
         self.running.iter().filter(is_match).cloned().collect()
@@ -426,10 +422,6 @@ impl Memory {
 
     pub(super) fn totals(&mut self) -> Result<Totals, StoreError> {
         Ok(Totals { records: self.rows.len() as u64, bytes: self.bytes })
-    }
-
-    pub(super) fn flush(&mut self) -> Result<(), StoreError> {
-        Ok(())
     }
 
     pub(super) fn has_room(&mut self, bytes: &u64) -> Result<(), StoreError> {

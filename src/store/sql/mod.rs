@@ -369,7 +369,7 @@ async fn remove<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result
 
 /// Reads the state of a record without locking it; [`head`] is for operations that write.
 async fn state<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<SqlRow, StoreError> {
-    let sql = "SELECT state, events, cancel FROM samewire_records \
+    let sql = "SELECT state, events FROM samewire_records \
                WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4)";
     let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
     s.query(sql, &values).await?.pop().ok_or(StoreError::NotFound)
@@ -430,10 +430,6 @@ pub(super) async fn sweep<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, StoreE
 
 pub(super) async fn totals<S: Sql>(s: &mut S) -> Result<Totals, StoreError> {
     s.totals().await
-}
-
-pub(super) async fn flush<S: Sql>(_: &mut S) -> Result<(), StoreError> {
-    Ok(())
 }
 
 pub(super) async fn has_room<S: Sql>(s: &mut S, bytes: &u64) -> Result<(), StoreError> {

@@ -1,6 +1,6 @@
 //! Operations on the ownership of running responses: cancellation, heartbeats, and take-over.
 
-use super::{RECORD, Sql, SqlRow, head, owned, state};
+use super::{RECORD, Sql, SqlRow, head, owned};
 use crate::store::record::{Key, Kind, Millis, RunningResponse, State, StoreError, StoredResponse};
 use std::sync::Arc;
 
@@ -15,14 +15,6 @@ pub(in crate::store) async fn request_cancel<S: Sql>(
         s.later(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
     }
     Ok(head.state)
-}
-
-pub(in crate::store) async fn is_cancel_requested<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    now: &Millis,
-) -> Result<bool, StoreError> {
-    Ok(state(s, key, Kind::Response, *now).await?.int(2)? != 0)
 }
 
 pub(in crate::store) async fn running<S: Sql>(
