@@ -4,7 +4,7 @@
 //! belongs to an owner for a term, as a running response does; another owner may take it over once the lease has
 //! expired, and goes on from what is stored.
 
-use super::record::{Json, Key, Millis, StoreError, is_sound};
+use super::record::{Json, Key, Millis, StoreError};
 use crate::named::named;
 use std::sync::Arc;
 
@@ -142,30 +142,10 @@ impl BatchStatus {
     }
 }
 
-/// Batch to be stored. It has no owner until one claims it.
-#[derive(Clone, Debug)]
-pub struct NewBatch {
-    /// Key of the batch: `batch_…`
-    pub key: Key,
-    /// Key of the client on whose behalf its lines run, as [`Hash::counters`](crate::auth::Hash::counters) names
-    /// it; empty if keys are not checked.
-    pub caller: Arc<str>,
-    /// Id of the input file.
-    pub input: Arc<str>,
-    /// Id that the output file will have.
-    pub output: Arc<str>,
-    /// Id that the file of errors will have.
-    pub errors: Arc<str>,
-    /// Time at which the completion window ends.
-    pub expires: Millis,
-    /// Everything else that the batch object says, which the store does not interpret.
-    pub facts: Json,
-}
-
 /// Stored batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Key of the batch.
+    /// Key of the batch: `batch_…`
     pub key: Key,
     /// Status of the batch.
     pub status: BatchStatus,
@@ -181,7 +161,8 @@ pub struct Batch {
     pub term: u64,
     /// Number of the last write of its owners, so that a repeated one is recognised.
     pub version: u64,
-    /// Key of the client on whose behalf its lines run.
+    /// Key of the client on whose behalf its lines run, as [`Hash::counters`](crate::auth::Hash::counters) names
+    /// it; empty if keys are not checked.
     pub caller: Arc<str>,
     /// Id of the input file.
     pub input: Arc<str>,
@@ -193,7 +174,7 @@ pub struct Batch {
     pub cursor: u64,
     /// Numbers of further lines that have ended, separated by commas.
     pub ahead: Arc<str>,
-    /// Everything else that the batch object says.
+    /// Everything else that the batch object says, which the store does not interpret.
     pub facts: Json,
 }
 
@@ -240,54 +221,31 @@ pub struct BatchStep {
     pub files_gone: Millis,
 }
 
-impl NewFile {
-    pub(super) fn check(&self) -> Result<(), StoreError> {
-        let is_good = is_sound(&self.key.id) && is_sound(&self.key.tenant) && !self.name.contains('\0');
-        if is_good { Ok(()) } else { Err(StoreError::Conflict) }
-    }
-}
-
-impl FileChunk {
-    pub(super) fn check(&self) -> Result<(), StoreError> {
-        if self.body.contains('\0') { Err(StoreError::Conflict) } else { Ok(()) }
-    }
-}
-
-impl NewBatch {
-    pub(super) fn check(&self) -> Result<(), StoreError> {
-        let ids = [&self.key.tenant, &self.key.id, &self.caller, &self.input, &self.output, &self.errors];
-        let is_good = ids.into_iter().all(|id| is_sound(id)) && !self.facts.contains('\0');
-        if is_good { Ok(()) } else { Err(StoreError::NotFound) }
-    }
-
-    /// Returns the batch as it is stored at first.
-    pub fn first(&self, now: Millis) -> Batch {
-        Batch {
-            key: self.key.clone(),
+impl Batch {
+    /// Returns a new batch over no files, which has no owner until one claims it.
+    pub fn new(key: Key, now: Millis) -> Self {
+        let none = Arc::<str>::from("");
+        Self {
+            key,
             status: BatchStatus::Validating,
             created: now,
-            expires: self.expires,
+            expires: now,
             cancel: 0,
-            owner: "".into(),
+            owner: none.clone(),
             term: 0,
             version: 0,
-            caller: self.caller.clone(),
-            input: self.input.clone(),
-            output: self.output.clone(),
-            errors: self.errors.clone(),
+            caller: none.clone(),
+            input: none.clone(),
+            output: none.clone(),
+            errors: none.clone(),
             cursor: 0,
-            ahead: "".into(),
-            facts: self.facts.clone(),
+            ahead: none.clone(),
+            facts: none,
         }
     }
 }
 
 impl BatchStep {
-    pub(super) fn check(&self) -> Result<(), StoreError> {
-        let texts: [&str; 3] = [&self.output.text, &self.errors.text, &self.facts];
-        if texts.into_iter().any(|text| text.contains('\0')) { Err(StoreError::Conflict) } else { Ok(()) }
-    }
-
     /// Returns the lines with the ids of the files that they are added to.
     pub(super) fn results<'s>(&'s self, batch: &'s Batch) -> [(&'s Arc<str>, &'s ResultLines); 2] {
         [(&batch.output, &*self.output), (&batch.errors, &*self.errors)]

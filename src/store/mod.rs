@@ -31,8 +31,8 @@ pub use record::{
 };
 
 pub use batches::{
-    Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, ListRequest, NewBatch, NewFile,
-    OwnedBatch, ResultLines, StoredFile,
+    Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, ListRequest, NewFile, OwnedBatch,
+    ResultLines, StoredFile,
 };
 pub use counters::{Count, Counter};
 
@@ -239,25 +239,29 @@ impl Validate for ListRequest {
 
 impl Validate for NewFile {
     fn validate(&self) -> Result<(), StoreError> {
-        self.check()
+        let is_good = is_sound(&self.key.id) && is_sound(&self.key.tenant) && !self.name.contains('\0');
+        if is_good { Ok(()) } else { Err(StoreError::Conflict) }
     }
 }
 
 impl Validate for FileChunk {
     fn validate(&self) -> Result<(), StoreError> {
-        self.check()
+        if self.body.contains('\0') { Err(StoreError::Conflict) } else { Ok(()) }
     }
 }
 
-impl Validate for NewBatch {
+impl Validate for Batch {
     fn validate(&self) -> Result<(), StoreError> {
-        self.check()
+        let ids = [&self.key.tenant, &self.key.id, &self.caller, &self.input, &self.output, &self.errors];
+        let is_good = ids.into_iter().all(|id| is_sound(id)) && !self.facts.contains('\0');
+        if is_good { Ok(()) } else { Err(StoreError::NotFound) }
     }
 }
 
 impl Validate for BatchStep {
     fn validate(&self) -> Result<(), StoreError> {
-        self.check()
+        let texts: [&str; 3] = [&self.output.text, &self.errors.text, &self.facts];
+        if texts.into_iter().any(|text| text.contains('\0')) { Err(StoreError::Conflict) } else { Ok(()) }
     }
 }
 
@@ -416,7 +420,7 @@ operations! {
     write sweep_files(now: Millis) -> u64;
     /// Stores a new batch, and keeps its input file for as long as it may need it. Fails with `NotFound` if there
     /// is no such file, and with `TooMany` if the tenant has `most` batches that have not ended.
-    write create_batch(new: NewBatch, most: u64, now: Millis) -> ();
+    write create_batch(new: Batch, most: u64, now: Millis) -> ();
     /// Removes a batch in any state, and what is there of its results.
     write delete_batch(key: Key) -> ();
     /// Returns a batch.

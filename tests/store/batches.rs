@@ -3,8 +3,8 @@
 use crate::places::{self, ROOMY, in_each_place};
 use crate::responses::NOW;
 use samewire::store::{
-    Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, Key, LEASE, ListRequest, NewBatch,
-    NewFile, ResultLines, Store, StoreError,
+    Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, Key, LEASE, ListRequest, NewFile,
+    ResultLines, Store, StoreError,
 };
 use std::sync::Arc;
 
@@ -36,15 +36,15 @@ async fn file(store: &Store, key: &Key, body: &str) -> Result<(), StoreError> {
     store.finish_file(key.clone(), FilePurpose::Batch, NOW + WINDOW).await
 }
 
-fn batch(id: &str) -> NewBatch {
-    NewBatch {
-        key: key(id),
+fn batch(id: &str) -> Batch {
+    Batch {
         caller: "caller".into(),
         input: "file-in".into(),
         output: format!("{id}-out").into(),
         errors: format!("{id}-err").into(),
         expires: NOW + WINDOW,
         facts: "{}".into(),
+        ..Batch::new(key(id), NOW)
     }
 }
 

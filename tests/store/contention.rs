@@ -7,8 +7,7 @@ use futures::StreamExt;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use samewire::store::{
-    BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, Key, LEASE, NewBatch, NewFile, Store,
-    StoreCaps,
+    Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, Key, LEASE, NewFile, Store, StoreCaps,
 };
 use std::sync::Arc;
 use tokio_postgres::Client;
@@ -25,14 +24,14 @@ async fn file(store: &Store, id: &str, bodies: &[&str]) {
 }
 
 async fn batch(store: &Store, key: &Key) {
-    let new = NewBatch {
-        key: key.clone(),
+    let new = Batch {
         caller: "".into(),
         input: "file-in".into(),
         output: format!("{}-out", key.id).into(),
         errors: format!("{}-err", key.id).into(),
         expires: NOW + 1_000_000,
         facts: "{}".into(),
+        ..Batch::new(key.clone(), NOW)
     };
     store.create_batch(new, 9, NOW).await.unwrap();
 }

@@ -6,7 +6,7 @@ use crate::request::batch::BatchRequest;
 use crate::request::invalid;
 use crate::server::App;
 use crate::server::admitted::Admitted;
-use crate::store::{Batch, BatchStatus, FilePurpose, Key, ListRequest, NewBatch, Store, StoreError};
+use crate::store::{Batch, BatchStatus, FilePurpose, Key, ListRequest, Store, StoreError};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use http::request;
@@ -36,21 +36,22 @@ pub(super) async fn create_batch(admitted: &Admitted<'_>, body: &[u8]) -> Result
     };
     let id = admitted.ids.stamp().id;
     let window = u64::try_from(app.config.batch.completion_window.as_millis()).unwrap_or(u64::MAX);
-    let new = NewBatch {
-        key: Key { tenant, id: format!("batch_{id}").into() },
+    let key = Key { tenant, id: format!("batch_{id}").into() };
+    let new = Batch {
         caller: caller.into(),
         input: request.input.as_str().into(),
         output: format!("file-{id}o").into(),
         errors: format!("file-{id}e").into(),
         expires: now.saturating_add(window),
         facts: facts.text().into(),
+        ..Batch::new(key.clone(), now)
     };
-    let (created, key) = (new.first(now), new.key.clone());
+    let created = object(&new);
     let most = app.config.batch.tenant_batches;
     match store.create_batch(new, most, now).await {
         Ok(()) => {
             app.batches.wake();
-            Ok(Bytes::from(object(&created)))
+            Ok(Bytes::from(created))
         }
         Err(StoreError::NotFound) => {
             Err(invalid("input_file_id", "there is no such file with the purpose batch"))

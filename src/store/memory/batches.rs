@@ -3,7 +3,7 @@
 use super::Memory;
 use crate::store::batches::{
     ABANDONED, Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, FileState, FileUse,
-    ListRequest, NewBatch, NewFile, OwnedBatch, ResultLines, StoredFile,
+    ListRequest, NewFile, OwnedBatch, ResultLines, StoredFile,
 };
 use crate::store::record::{Key, Millis, StoreError};
 use std::collections::{BTreeMap, HashSet};
@@ -202,7 +202,7 @@ impl Memory {
 
     pub(in crate::store) fn create_batch(
         &mut self,
-        new: &NewBatch,
+        new: &Batch,
         most: &u64,
         now: &Millis,
     ) -> Result<(), StoreError> {
@@ -220,7 +220,7 @@ impl Memory {
         }
         let until = new.expires.saturating_add(new.expires.saturating_sub(*now));
         file.file.expires = file.file.expires.max(until);
-        let row = BatchRow { batch: new.first(*now), lease: 0, gone: Millis::MAX };
+        let row = BatchRow { batch: new.clone(), lease: 0, gone: Millis::MAX };
         self.batches.batches.insert(new.key.clone(), row);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::files::{after, append_results, complete};
 use super::{Sql, SqlRow, SqlValue};
 use crate::store::batches::{
-    Batch, BatchStatus, BatchStep, FileLimits, FilePurpose, ListRequest, NewBatch, OwnedBatch,
+    Batch, BatchStatus, BatchStep, FileLimits, FilePurpose, ListRequest, OwnedBatch,
 };
 use crate::store::record::{Key, Millis, StoreError};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl SqlRow {
 
 pub(in crate::store) async fn create_batch<S: Sql>(
     s: &mut S,
-    new: &NewBatch,
+    new: &Batch,
     most: &u64,
     now: &Millis,
 ) -> Result<(), StoreError> {
@@ -59,24 +59,23 @@ pub(in crate::store) async fn create_batch<S: Sql>(
         "INSERT INTO samewire_batches ({BATCH}, lease, gone) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, \
          $12, $13, $14, $15, $16, $17, $18) ON CONFLICT (tenant, id) DO NOTHING"
     );
-    let first = new.first(*now);
     let values = [
         tenant.into(),
-        (&first.key.id).into(),
-        (first.status as i64).into(),
-        first.created.into(),
-        first.expires.into(),
-        first.cancel.into(),
-        (&first.owner).into(),
-        first.term.into(),
-        first.version.into(),
-        (&first.caller).into(),
-        (&first.input).into(),
-        (&first.output).into(),
-        (&first.errors).into(),
-        first.cursor.into(),
-        (&first.ahead).into(),
-        (&first.facts).into(),
+        (&new.key.id).into(),
+        (new.status as i64).into(),
+        new.created.into(),
+        new.expires.into(),
+        new.cancel.into(),
+        (&new.owner).into(),
+        new.term.into(),
+        new.version.into(),
+        (&new.caller).into(),
+        (&new.input).into(),
+        (&new.output).into(),
+        (&new.errors).into(),
+        new.cursor.into(),
+        (&new.ahead).into(),
+        (&new.facts).into(),
         0_u64.into(),
         Millis::MAX.into(),
     ];
