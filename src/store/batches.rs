@@ -178,17 +178,6 @@ pub struct Batch {
     pub facts: Json,
 }
 
-/// Batch that an owner runs, as the store knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnedBatch {
-    /// Key of the batch.
-    pub key: Key,
-    /// Number of the ownership.
-    pub term: u64,
-    /// True if a client has asked to cancel the batch.
-    pub cancel: bool,
-}
-
 /// Lines to be added to a file of results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResultLines {

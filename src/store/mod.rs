@@ -25,14 +25,13 @@ mod sql;
 mod sqlite;
 
 pub use record::{
-    CLOSING, Conversation, FORMAT, FinalState, Item, Json, Key, LEASE, LINKS, Millis, NewResponse, Page,
-    PageRequest, RunningResponse, State, StoreCaps, StoreError, StoredEvents, StoredReplay, StoredResponse,
-    Totals,
+    CLOSING, Conversation, FORMAT, FinalState, Item, Json, Key, LEASE, LINKS, Millis, NewResponse, Owned,
+    Page, PageRequest, State, StoreCaps, StoreError, StoredEvents, StoredReplay, StoredResponse, Totals,
 };
 
 pub use batches::{
-    Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, ListRequest, NewFile, OwnedBatch,
-    ResultLines, StoredFile,
+    Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, ListRequest, NewFile, ResultLines,
+    StoredFile,
 };
 pub use counters::{Count, Counter};
 
@@ -337,7 +336,7 @@ operations! {
     write request_cancel(key: Key, now: Millis) -> State;
     /// Returns the owner's running responses, which every owner reads once a second. A response that it runs but
     /// that is not among them, or has another term, belongs to another owner now.
-    read running(owner: Arc<str>) -> Vec<RunningResponse>;
+    read running(owner: Arc<str>) -> Vec<Owned>;
     /// Renews the lease of all running responses of an owner, and returns their number.
     renew heartbeat(owner: Arc<str>, now: Millis) -> u64;
     /// Takes over at most `limit` responses whose lease has expired. Each goes to only one owner.
@@ -432,7 +431,7 @@ operations! {
     /// Gives an owner at most `limit` batches that have none, or whose lease has expired. Each goes to only one.
     write claim_batches(owner: Arc<str>, limit: usize, now: Millis) -> Vec<Batch>;
     /// Renews the lease of all batches of an owner, and returns them.
-    renew renew_batches(owner: Arc<str>, now: Millis) -> Vec<OwnedBatch>;
+    renew renew_batches(owner: Arc<str>, now: Millis) -> Vec<Owned>;
     /// Gives up a batch, so that another owner can take it at once.
     write release_batch(key: Key, term: u64) -> ();
     /// Stores results and progress of a batch in one transaction. Repeating the same step has no effect. Fails with

@@ -285,14 +285,14 @@ pub struct Conversation {
     pub metadata: Json,
 }
 
-/// Running response as the store knows it, for the owner to check whether it is still the owner.
+/// Response or batch that runs, as the store knows it, for the owner to check whether it is still the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunningResponse {
-    /// Key of the response.
+pub struct Owned {
+    /// Key of the response or batch.
     pub key: Key,
-    /// Number of the ownership. Above 1, the owner has taken the response over, only to end it.
+    /// Number of the ownership. Above 1, the owner has taken a response over, only to end it.
     pub term: u64,
-    /// True if a client has asked to cancel the response.
+    /// True if a client has asked to cancel it.
     pub cancel: bool,
 }
 

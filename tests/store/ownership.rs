@@ -2,7 +2,7 @@
 
 use crate::places::{self, ROOMY, in_each_place};
 use crate::responses::{NOW, completed, events, key, queued, running};
-use samewire::store::{FinalState, Key, LEASE, NewResponse, RunningResponse, State, Store, StoreError};
+use samewire::store::{FinalState, Key, LEASE, NewResponse, Owned, State, Store, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,7 +25,7 @@ async fn a_cancel_reaches_the_owner(store: &Store) {
         assert!(!state.is_terminal(), "{id}");
     }
     assert!(store.get(key("resp_1"), NOW).await.unwrap().cancel);
-    let asked = |id: &str| RunningResponse { key: key(id), term: 1, cancel: true };
+    let asked = |id: &str| Owned { key: key(id), term: 1, cancel: true };
     assert_eq!(store.running("owner".into()).await, Ok(vec![asked("resp_1"), asked("resp_2")]));
     let finish = FinalState { state: State::Cancelled, ..completed("{}") };
     store.finish(key("resp_1"), 1, finish, NOW).await.unwrap();
@@ -124,7 +124,7 @@ async fn one_response_is_taken_over(store: &Store) {
         store.finish(key("resp_1"), 1, completed("{}"), NOW).await,
     ];
     assert_eq!(old, [const { Err(StoreError::Fenced) }; 3]);
-    let runs = |id: &str, term| RunningResponse { key: key(id), term, cancel: term > 1 };
+    let runs = |id: &str, term| Owned { key: key(id), term, cancel: term > 1 };
     assert_eq!(store.running("owner".into()).await, Ok(vec![runs("resp_2", 1)]));
     assert_eq!(store.running("new".into()).await, Ok(vec![runs("resp_1", 2)]));
     assert_eq!(store.heartbeat("owner".into(), NOW).await, Ok(1));

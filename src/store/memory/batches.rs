@@ -3,9 +3,9 @@
 use super::Memory;
 use crate::store::batches::{
     ABANDONED, Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, FileState, FileUse,
-    ListRequest, NewFile, OwnedBatch, ResultLines, StoredFile,
+    ListRequest, NewFile, ResultLines, StoredFile,
 };
-use crate::store::record::{Key, Millis, StoreError};
+use crate::store::record::{Key, Millis, Owned, StoreError};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -287,14 +287,14 @@ impl Memory {
         &mut self,
         owner: &Arc<str>,
         now: &Millis,
-    ) -> Result<Vec<OwnedBatch>, StoreError> {
+    ) -> Result<Vec<Owned>, StoreError> {
         let lease = now.saturating_add(self.caps.lease);
         let own = self.batches.batches.values_mut();
         let own = own.filter(|row| !row.batch.status.is_terminal() && row.batch.owner == *owner);
         let renewed = own.map(|row| {
             row.lease = lease;
             let Batch { key, term, cancel, .. } = &row.batch;
-            OwnedBatch { key: key.clone(), term: *term, cancel: *cancel > 0 }
+            Owned { key: key.clone(), term: *term, cancel: *cancel > 0 }
         });
         Ok(renewed.collect())
     }

@@ -9,9 +9,9 @@ mod row;
 
 use super::counters::{Count, Counter};
 use super::record::{
-    CLOSING, FinalState, Item, Json, Key, Kind, LINKS, Millis, NewResponse, Page, PageRequest,
-    RunningResponse, Side, State, StoreCaps, StoreError, StoredEvents, StoredReplay, StoredResponse, Totals,
-    weight_of_events, weight_of_items,
+    CLOSING, FinalState, Item, Json, Key, Kind, LINKS, Millis, NewResponse, Owned, Page, PageRequest, Side,
+    State, StoreCaps, StoreError, StoredEvents, StoredReplay, StoredResponse, Totals, weight_of_events,
+    weight_of_items,
 };
 use batches::BatchTables;
 use row::{Entry, MemoryRow, entries};
@@ -286,10 +286,10 @@ impl Memory {
         self.running.iter().filter(is_match).cloned().collect()
     }
 
-    pub(super) fn running(&mut self, owner: &Arc<str>) -> Result<Vec<RunningResponse>, StoreError> {
+    pub(super) fn running(&mut self, owner: &Arc<str>) -> Result<Vec<Owned>, StoreError> {
         let keys = self.running_of(|record| record.owner == *owner);
         let records = keys.into_iter().filter_map(|key| Some(&self.rows.get(&key)?.record));
-        let running = |record: &StoredResponse| RunningResponse {
+        let running = |record: &StoredResponse| Owned {
             key: record.key.clone(),
             term: record.term,
             cancel: record.cancel,

@@ -2,10 +2,8 @@
 
 use super::files::{after, append_results, complete};
 use super::{Sql, SqlRow, SqlValue};
-use crate::store::batches::{
-    Batch, BatchStatus, BatchStep, FileLimits, FilePurpose, ListRequest, OwnedBatch,
-};
-use crate::store::record::{Key, Millis, StoreError};
+use crate::store::batches::{Batch, BatchStatus, BatchStep, FileLimits, FilePurpose, ListRequest};
+use crate::store::record::{Key, Millis, Owned, StoreError};
 use std::sync::Arc;
 
 const BATCH: &str = "tenant, id, status, created, expires, cancel, owner, term, version, caller, input_file, \
@@ -158,7 +156,7 @@ pub(in crate::store) async fn renew_batches<S: Sql>(
     s: &mut S,
     owner: &Arc<str>,
     now: &Millis,
-) -> Result<Vec<OwnedBatch>, StoreError> {
+) -> Result<Vec<Owned>, StoreError> {
     // A batch that somebody is writing to does not hold up the others; each of its owner's writes renews its lease.
     let sql = format!(
         "WITH own AS (SELECT tenant, id FROM samewire_batches WHERE status < 3 AND owner = $1{}) \
@@ -168,11 +166,7 @@ pub(in crate::store) async fn renew_batches<S: Sql>(
     s.later(&sql, &[owner.into(), now.saturating_add(s.caps().lease).into()]).await?;
     let sql = "SELECT tenant, id, term, cancel FROM samewire_batches WHERE status < 3 AND owner = $1";
     let rows = s.query(sql, &[owner.into()]).await?;
-    let owned = |row: &SqlRow| {
-        let key = Key { tenant: row.text(0)?, id: row.text(1)? };
-        Ok(OwnedBatch { key, term: row.count(2)?, cancel: row.int(3)? != 0 })
-    };
-    rows.iter().map(owned).collect()
+    rows.iter().map(SqlRow::owned).collect()
 }
 
 pub(in crate::store) async fn release_batch<S: Sql>(

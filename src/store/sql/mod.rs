@@ -22,7 +22,7 @@ pub(super) use seal_key::*;
 pub(super) use tables::{SCHEMA, readable, tables};
 
 use super::record::{
-    CLOSING, Item, Json, Key, Kind, Millis, Page, PageRequest, Side, State, StoreCaps, StoreError,
+    CLOSING, Item, Json, Key, Kind, Millis, Owned, Page, PageRequest, Side, State, StoreCaps, StoreError,
     StoredResponse, Totals,
 };
 use std::pin::pin;
@@ -106,6 +106,12 @@ impl SqlRow {
 
     fn item(&self, at: usize) -> Result<Item, StoreError> {
         Ok(Item { id: self.text(at)?, body: self.text(at + 1)? })
+    }
+
+    /// Reads tenant, id, term and cancel, in this order.
+    fn owned(&self) -> Result<Owned, StoreError> {
+        let key = Key { tenant: self.text(0)?, id: self.text(1)? };
+        Ok(Owned { key, term: self.count(2)?, cancel: self.int(3)? != 0 })
     }
 
     /// Reads the columns of [`RECORD`].

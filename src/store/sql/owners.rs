@@ -1,7 +1,7 @@
 //! Operations on the ownership of running responses: cancellation, heartbeats, and take-over.
 
 use super::{RECORD, Sql, SqlRow, head, owned};
-use crate::store::record::{Key, Kind, Millis, RunningResponse, State, StoreError, StoredResponse};
+use crate::store::record::{Key, Kind, Millis, Owned, State, StoreError, StoredResponse};
 use std::sync::Arc;
 
 pub(in crate::store) async fn request_cancel<S: Sql>(
@@ -17,17 +17,10 @@ pub(in crate::store) async fn request_cancel<S: Sql>(
     Ok(head.state)
 }
 
-pub(in crate::store) async fn running<S: Sql>(
-    s: &mut S,
-    owner: &Arc<str>,
-) -> Result<Vec<RunningResponse>, StoreError> {
+pub(in crate::store) async fn running<S: Sql>(s: &mut S, owner: &Arc<str>) -> Result<Vec<Owned>, StoreError> {
     let sql = "SELECT tenant, id, term, cancel FROM samewire_records WHERE state < 2 AND owner = $1 \
                ORDER BY tenant, id";
-    let running = |row: &SqlRow| {
-        let key = Key { tenant: row.text(0)?, id: row.text(1)? };
-        Ok(RunningResponse { key, term: row.count(2)?, cancel: row.int(3)? != 0 })
-    };
-    s.query(sql, &[owner.into()]).await?.iter().map(running).collect()
+    s.query(sql, &[owner.into()]).await?.iter().map(SqlRow::owned).collect()
 }
 
 pub(in crate::store) async fn heartbeat<S: Sql>(

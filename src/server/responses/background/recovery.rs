@@ -5,7 +5,7 @@ use super::{READ, error_event};
 use crate::json::{self, Members, write_string};
 use crate::server::App;
 use crate::store::{
-    FinalState, Item, Json, Millis, RunningResponse, State, Store, StoreError, StoredEvents, StoredResponse,
+    FinalState, Item, Json, Millis, Owned, State, Store, StoreError, StoredEvents, StoredResponse,
 };
 use crate::wire::encode::RecoveredItems;
 use crate::wire::fault::{Failure, Fault};
@@ -61,8 +61,8 @@ async fn compare(app: &App, store: &Store) {
         stored.into_iter().map(|running| (running.key.clone(), running)).collect();
     for (key, run) in here {
         match stored.get(&key) {
-            Some(RunningResponse { term: 1, cancel, .. }) if !cancel => {}
-            Some(RunningResponse { term: 1, .. }) => run.cancel.notify_one(),
+            Some(Owned { term: 1, cancel, .. }) if !cancel => {}
+            Some(Owned { term: 1, .. }) => run.cancel.notify_one(),
             _ => run.lost.notify_one(),
         }
     }
