@@ -98,19 +98,6 @@ pub struct FileLimits {
     pub total_bytes: u64,
 }
 
-/// Range of a list of files or batches, ordered by their age.
-#[derive(Clone, Debug)]
-pub struct ListRequest {
-    /// Id of the entry before the first one to return.
-    pub after: Option<Arc<str>>,
-    /// Number of entries.
-    pub limit: usize,
-    /// True if the newest comes first.
-    pub descending: bool,
-    /// Purpose of files to return; `None` for all, and for batches.
-    pub purpose: Option<FilePurpose>,
-}
-
 named! {
     /// Status of a batch. The numbers are stored in databases.
     pub enum BatchStatus {

@@ -30,8 +30,7 @@ pub use record::{
 };
 
 pub use batches::{
-    Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, ListRequest, NewFile, ResultLines,
-    StoredFile,
+    Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, NewFile, ResultLines, StoredFile,
 };
 pub use counters::{Count, Counter};
 
@@ -230,12 +229,6 @@ impl Validate for Vec<Count> {
     }
 }
 
-impl Validate for ListRequest {
-    fn validate(&self) -> Result<(), StoreError> {
-        if self.after.as_deref().is_none_or(is_sound) { Ok(()) } else { Err(StoreError::NoCursor) }
-    }
-}
-
 impl Validate for NewFile {
     fn validate(&self) -> Result<(), StoreError> {
         let is_good = is_sound(&self.key.id) && is_sound(&self.key.tenant) && !self.name.contains('\0');
@@ -266,6 +259,7 @@ impl Validate for BatchStep {
 
 impl Validate for FileLimits {}
 impl Validate for FilePurpose {}
+impl Validate for Option<FilePurpose> {}
 impl Validate for StoredEvents {}
 impl Validate for Option<u64> {}
 impl Validate for u64 {}
@@ -405,8 +399,8 @@ operations! {
     write finish_file(key: Key, purpose: FilePurpose, expires: Millis) -> ();
     /// Returns a finished file, without its content.
     read file(key: Key, now: Millis) -> StoredFile;
-    /// Returns the tenant's finished files.
-    read files(tenant: Arc<str>, range: ListRequest, now: Millis) -> Vec<StoredFile>;
+    /// Returns the tenant's finished files, by their age: those of one purpose, or all.
+    read files(tenant: Arc<str>, range: PageRequest, purpose: Option<FilePurpose>, now: Millis) -> Vec<StoredFile>;
     /// Deletes a file; the chunks of a large one are removed by [`sweep_files`](Self::sweep_files). Fails with
     /// `Conflict` if a batch that has not ended reads it.
     write delete_file(key: Key, now: Millis) -> ();
@@ -424,8 +418,8 @@ operations! {
     write delete_batch(key: Key) -> ();
     /// Returns a batch.
     read batch(key: Key, now: Millis) -> Batch;
-    /// Returns the tenant's batches.
-    read batches(tenant: Arc<str>, range: ListRequest, now: Millis) -> Vec<Batch>;
+    /// Returns the tenant's batches, by their age.
+    read batches(tenant: Arc<str>, range: PageRequest, now: Millis) -> Vec<Batch>;
     /// Requests cancellation from the owner, and returns the batch. One that has ended stays as it is.
     write cancel_batch(key: Key, now: Millis) -> Batch;
     /// Gives an owner at most `limit` batches that have none, or whose lease has expired. Each goes to only one.

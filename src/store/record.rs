@@ -299,11 +299,11 @@ pub struct Owned {
 /// Range of a list that a client asks for.
 #[derive(Clone, Debug)]
 pub struct PageRequest {
-    /// Id of the item before the first one to return.
+    /// Id of the entry before the first one to return.
     pub after: Option<Arc<str>>,
-    /// Number of items; brought into the range of 1 to 100.
+    /// Number of entries. Items come in pages of 1 to 100, whatever it is.
     pub limit: usize,
-    /// True if the last item comes first.
+    /// True if the last entry comes first.
     pub descending: bool,
 }
 

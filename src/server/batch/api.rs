@@ -6,7 +6,7 @@ use crate::request::batch::BatchRequest;
 use crate::request::invalid;
 use crate::server::App;
 use crate::server::admitted::Admitted;
-use crate::store::{Batch, BatchStatus, FilePurpose, Key, ListRequest, Store, StoreError};
+use crate::store::{Batch, BatchStatus, FilePurpose, Key, PageRequest, Store, StoreError};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use http::request;
@@ -87,8 +87,8 @@ pub(super) async fn show_batch(admitted: &Admitted<'_>) -> Result<Bytes, Failure
 
 pub(super) async fn list_batches(admitted: &Admitted<'_>) -> Result<Bytes, Failure> {
     let store = open_store(admitted)?;
-    let range = list_request(admitted.head, BATCHES)?;
-    let more = ListRequest { limit: range.limit + 1, descending: true, ..range.clone() };
+    let (range, _) = list_request(admitted.head, BATCHES)?;
+    let more = PageRequest { limit: range.limit + 1, descending: true, ..range.clone() };
     let now = admitted.app.store_handle.now();
     let found = store.batches(admitted.tenant(), more, now).await;
     let found = found.map_err(|error| failure_of(admitted, &error, "Batch", ""))?;
@@ -130,8 +130,9 @@ async fn remove_refused(app: Arc<App>, store: Arc<Store>, key: Key) {
 pub(super) fn list_request(
     head: &request::Parts,
     (usual, most): (usize, usize),
-) -> Result<ListRequest, Failure> {
-    let mut range = ListRequest { after: None, limit: usual, descending: true, purpose: None };
+) -> Result<(PageRequest, Option<FilePurpose>), Failure> {
+    let mut range = PageRequest { after: None, limit: usual, descending: true };
+    let mut purpose = None;
     for (name, value) in form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes()) {
         match (&*name, &*value) {
             (_, "") => {}
@@ -144,14 +145,14 @@ pub(super) fn list_request(
             ("order", "desc") => range.descending = true,
             ("order", "asc") => range.descending = false,
             ("order", _) => return Err(invalid("order", "it must be asc or desc")),
-            ("purpose", "batch") => range.purpose = Some(FilePurpose::Batch),
-            ("purpose", "batch_output") => range.purpose = Some(FilePurpose::BatchOutput),
-            ("purpose", "user_data") => range.purpose = Some(FilePurpose::UserData),
+            ("purpose", "batch") => purpose = Some(FilePurpose::Batch),
+            ("purpose", "batch_output") => purpose = Some(FilePurpose::BatchOutput),
+            ("purpose", "user_data") => purpose = Some(FilePurpose::UserData),
             ("purpose", _) => return Err(invalid("purpose", "it must be batch, batch_output or user_data")),
             _ => {}
         }
     }
-    Ok(range)
+    Ok((range, purpose))
 }
 
 /// Writes a list of objects, of which there may be one more than was requested.

@@ -3,7 +3,7 @@
 use super::api::{list, list_request};
 use super::{failure_of, object_key, open_store, seconds};
 use crate::server::admitted::Admitted;
-use crate::store::{ListRequest, StoreError, StoredFile};
+use crate::store::{PageRequest, StoreError, StoredFile};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use serde::Serialize;
@@ -56,9 +56,9 @@ pub(super) async fn show_file(admitted: &Admitted<'_>) -> Result<Bytes, Failure>
 
 pub(super) async fn list_files(admitted: &Admitted<'_>) -> Result<Bytes, Failure> {
     let store = open_store(admitted)?;
-    let range = list_request(admitted.head, FILES)?;
-    let more = ListRequest { limit: range.limit + 1, ..range.clone() };
-    let found = store.files(admitted.tenant(), more, admitted.app.store_handle.now()).await;
+    let (range, purpose) = list_request(admitted.head, FILES)?;
+    let more = PageRequest { limit: range.limit + 1, ..range.clone() };
+    let found = store.files(admitted.tenant(), more, purpose, admitted.app.store_handle.now()).await;
     let found = found.map_err(|error| failure_of(admitted, &error, "File", ""))?;
     let objects = found.iter().map(|file| (&*file.key.id, file_object(file)));
     Ok(list(objects.collect(), range.limit))

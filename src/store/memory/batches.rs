@@ -3,9 +3,9 @@
 use super::Memory;
 use crate::store::batches::{
     ABANDONED, Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, FileState, FileUse,
-    ListRequest, NewFile, ResultLines, StoredFile,
+    NewFile, ResultLines, StoredFile,
 };
-use crate::store::record::{Key, Millis, Owned, StoreError};
+use crate::store::record::{Key, Millis, Owned, PageRequest, StoreError};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl FileRow {
 }
 
 /// Returns the part of a list that a client asks for. `all`: the entries with their age, in any order.
-fn listed<T: Clone>(all: Vec<(Millis, Arc<str>, T)>, range: &ListRequest) -> Result<Vec<T>, StoreError> {
+fn listed<T: Clone>(all: Vec<(Millis, Arc<str>, T)>, range: &PageRequest) -> Result<Vec<T>, StoreError> {
     let mut all = all;
     all.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
     if range.descending {
@@ -141,13 +141,14 @@ impl Memory {
     pub(in crate::store) fn files(
         &mut self,
         tenant: &Arc<str>,
-        range: &ListRequest,
+        range: &PageRequest,
+        purpose: &Option<FilePurpose>,
         now: &Millis,
     ) -> Result<Vec<StoredFile>, StoreError> {
         let is_meant = |row: &&FileRow| {
             row.file.key.tenant == *tenant
                 && row.is_seen(*now)
-                && range.purpose.is_none_or(|purpose| row.file.purpose == purpose)
+                && purpose.is_none_or(|purpose| row.file.purpose == purpose)
         };
         let all = self.batches.files.values().filter(is_meant);
         listed(all.map(|row| (row.file.created, row.file.key.id.clone(), row.file.clone())).collect(), range)
@@ -244,7 +245,7 @@ impl Memory {
     pub(in crate::store) fn batches(
         &mut self,
         tenant: &Arc<str>,
-        range: &ListRequest,
+        range: &PageRequest,
         now: &Millis,
     ) -> Result<Vec<Batch>, StoreError> {
         let all = self.batches.batches.values();

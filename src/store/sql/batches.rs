@@ -2,8 +2,8 @@
 
 use super::files::{after, append_results, complete};
 use super::{Sql, SqlRow, SqlValue};
-use crate::store::batches::{Batch, BatchStatus, BatchStep, FileLimits, FilePurpose, ListRequest};
-use crate::store::record::{Key, Millis, Owned, StoreError};
+use crate::store::batches::{Batch, BatchStatus, BatchStep, FileLimits, FilePurpose};
+use crate::store::record::{Key, Millis, Owned, PageRequest, StoreError};
 use std::sync::Arc;
 
 const BATCH: &str = "tenant, id, status, created, expires, cancel, owner, term, version, caller, input_file, \
@@ -104,7 +104,7 @@ pub(in crate::store) async fn batch<S: Sql>(s: &mut S, key: &Key, now: &Millis) 
 pub(in crate::store) async fn batches<S: Sql>(
     s: &mut S,
     tenant: &Arc<str>,
-    range: &ListRequest,
+    range: &PageRequest,
     now: &Millis,
 ) -> Result<Vec<Batch>, StoreError> {
     let (condition, more) = after(s, "samewire_batches", tenant, range, 2).await?;

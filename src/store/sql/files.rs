@@ -2,10 +2,9 @@
 
 use super::{Sql, SqlRow, SqlValue};
 use crate::store::batches::{
-    ABANDONED, FileChunk, FileLimits, FilePurpose, FileState, FileUse, ListRequest, NewFile, ResultLines,
-    StoredFile,
+    ABANDONED, FileChunk, FileLimits, FilePurpose, FileState, FileUse, NewFile, ResultLines, StoredFile,
 };
-use crate::store::record::{Key, Millis, StoreError};
+use crate::store::record::{Key, Millis, PageRequest, StoreError};
 use std::sync::Arc;
 
 const FILE: &str = "tenant, id, purpose, name, created, expires, bytes, line_count, chunks";
@@ -202,7 +201,7 @@ pub(super) async fn after<S: Sql>(
     s: &mut S,
     table: &str,
     tenant: &Arc<str>,
-    range: &ListRequest,
+    range: &PageRequest,
     known: usize,
 ) -> Result<(String, Vec<SqlValue>), StoreError> {
     let Some(id) = &range.after else { return Ok((String::new(), Vec::new())) };
@@ -217,18 +216,14 @@ pub(super) async fn after<S: Sql>(
 pub(in crate::store) async fn files<S: Sql>(
     s: &mut S,
     tenant: &Arc<str>,
-    range: &ListRequest,
+    range: &PageRequest,
+    purpose: &Option<FilePurpose>,
     now: &Millis,
 ) -> Result<Vec<StoredFile>, StoreError> {
     let (condition, more) = after(s, "samewire_files", tenant, range, 2).await?;
     let mut values: Vec<SqlValue> = vec![tenant.into(), now.into()];
     values.extend(more);
-    let purpose = match range.purpose {
-        Some(FilePurpose::Batch) => " AND purpose = 0",
-        Some(FilePurpose::BatchOutput) => " AND purpose = 1",
-        Some(FilePurpose::UserData) => " AND purpose = 2",
-        None => "",
-    };
+    let purpose = purpose.map_or_else(String::new, |purpose| format!(" AND purpose = {}", purpose as i64));
     let order = if range.descending { "DESC" } else { "ASC" };
     values.push((range.limit as u64).into());
     let sql = format!(
