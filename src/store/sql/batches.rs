@@ -49,8 +49,7 @@ pub(in crate::store) async fn create_batch<S: Sql>(
         return Err(StoreError::NotFound);
     }
     let sql = "SELECT COUNT(*) FROM samewire_batches WHERE tenant = $1 AND status < 3";
-    let rows = s.query(sql, &[tenant.into()]).await?;
-    if rows.first().map_or(Ok(0), |row| row.count(0))? >= *most {
+    if s.one(sql, &[tenant.into()]).await?.count(0)? >= *most {
         return Err(StoreError::TooMany);
     }
     let sql = format!(
@@ -82,8 +81,7 @@ pub(in crate::store) async fn create_batch<S: Sql>(
 
 pub(in crate::store) async fn delete_batch<S: Sql>(s: &mut S, key: &Key) -> Result<(), StoreError> {
     let sql = "DELETE FROM samewire_batches WHERE tenant = $1 AND id = $2 RETURNING output_file, error_file";
-    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
-    let row = rows.first().ok_or(StoreError::NotFound)?;
+    let row = s.one(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
     let sql = "UPDATE samewire_files SET state = 2, expires = 0 WHERE tenant = $1 AND id IN ($2, $3)";
     let (output, errors) = (row.text(0)?, row.text(1)?);
     s.later(sql, &[(&key.tenant).into(), (&output).into(), (&errors).into()]).await
@@ -93,8 +91,7 @@ pub(in crate::store) async fn delete_batch<S: Sql>(s: &mut S, key: &Key) -> Resu
 async fn read_batch<S: Sql>(s: &mut S, key: &Key, now: Millis, lock: &str) -> Result<Batch, StoreError> {
     let sql =
         format!("SELECT {BATCH} FROM samewire_batches WHERE tenant = $1 AND id = $2 AND gone > $3{lock}");
-    let rows = s.query(&sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await?;
-    rows.first().ok_or(StoreError::NotFound)?.batch()
+    s.one(&sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await?.batch()
 }
 
 pub(in crate::store) async fn batch<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<Batch, StoreError> {

@@ -136,7 +136,7 @@ pub(in crate::store) async fn transcript<S: Sql>(
     let named = [(&key.tenant).into(), (&key.id).into()];
     // The size is checked before anything is fetched.
     let sql = format!("SELECT CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) {of}");
-    if s.query(&sql, &named).await?.first().map_or(Ok(0), |row| row.count(0))? > *bytes {
+    if s.one(&sql, &named).await?.count(0)? > *bytes {
         return Err(StoreError::Full);
     }
     let rows = s.query(&format!("SELECT id, body {of} ORDER BY place"), &named).await?;
@@ -162,8 +162,7 @@ pub(in crate::store) async fn conversation_item<S: Sql>(
     state(s, key, Kind::Conversation, *now).await?;
     let sql =
         "SELECT id, body FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 AND id = $3";
-    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), id.into()]).await?;
-    rows.first().ok_or(StoreError::NotFound)?.item(0)
+    s.one(sql, &[(&key.tenant).into(), (&key.id).into(), id.into()]).await?.item(0)
 }
 
 pub(in crate::store) async fn delete_item<S: Sql>(
@@ -175,8 +174,7 @@ pub(in crate::store) async fn delete_item<S: Sql>(
     let head = head(s, key, Kind::Conversation, *now).await?;
     let sql = "DELETE FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 AND id = $3 \
                RETURNING id, body";
-    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), id.into()]).await?;
-    let item = rows.first().ok_or(StoreError::NotFound)?.item(0)?;
+    let item = s.one(sql, &[(&key.tenant).into(), (&key.id).into(), id.into()]).await?.item(0)?;
     let bytes = head.bytes.saturating_sub(weight_of_items(&[item]));
     renew(s, key, WeightChange { before: head.bytes, after: bytes, closing: false }, *now).await
 }

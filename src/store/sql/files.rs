@@ -49,8 +49,7 @@ async fn check_room<S: Sql>(
     let sql = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT), \
                CAST(COALESCE(SUM(CASE WHEN tenant = $1 THEN bytes ELSE 0 END), 0) AS BIGINT), \
                CAST(COALESCE(SUM(CASE WHEN tenant = $1 THEN 1 ELSE 0 END), 0) AS BIGINT) FROM samewire_files";
-    let rows = s.query(sql, &[tenant.into()]).await?;
-    let row = rows.first().ok_or_else(|| StoreError::unavailable("no count"))?;
+    let row = s.one(sql, &[tenant.into()]).await?;
     let used =
         FileUse { total_bytes: row.count(0)?, tenant_bytes: row.count(1)?, tenant_files: row.count(2)? };
     limits.check(&used, files, bytes)
@@ -119,8 +118,7 @@ async fn written<S: Sql>(s: &mut S, key: &Key) -> Result<(u64, u64), StoreError>
         "SELECT state, chunks, line_count FROM samewire_files WHERE tenant = $1 AND id = $2{}",
         S::LOCK
     );
-    let rows = s.query(&sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
-    let row = rows.first().ok_or(StoreError::NotFound)?;
+    let row = s.one(&sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
     let is_writing = row.int(0)? == FileState::Writing as i64;
     if is_writing { Ok((row.count(1)?, row.count(2)?)) } else { Err(StoreError::Conflict) }
 }
@@ -191,8 +189,7 @@ pub(in crate::store) async fn file<S: Sql>(
     let sql = format!(
         "SELECT {FILE} FROM samewire_files WHERE tenant = $1 AND id = $2 AND state = 1 AND expires > $3"
     );
-    let rows = s.query(&sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await?;
-    rows.first().ok_or(StoreError::NotFound)?.file()
+    s.one(&sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await?.file()
 }
 
 /// Returns the condition by which a list goes on after its cursor, with the values for it, of which there are

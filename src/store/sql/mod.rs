@@ -160,6 +160,11 @@ pub(super) trait Sql {
 
     async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<SqlRow>, StoreError>;
 
+    /// Returns the first row. Fails with `NotFound` if there is none.
+    async fn one(&mut self, sql: &str, values: &[SqlValue]) -> Result<SqlRow, StoreError> {
+        self.query(sql, values).await?.into_iter().next().ok_or(StoreError::NotFound)
+    }
+
     async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, StoreError>;
 
     /// Runs a statement whose row count does not matter. It may run later, and fail then, but before the operation
@@ -213,8 +218,7 @@ async fn head<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<R
         S::LOCK
     );
     let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
-    let rows = s.query(&sql, &values).await?;
-    let row = rows.first().ok_or(StoreError::NotFound)?;
+    let row = s.one(&sql, &values).await?;
     Ok(RecordHead {
         state: row.state(0)?,
         term: row.count(1)?,
@@ -361,15 +365,15 @@ async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result
          WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4)"
     );
     let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
-    s.query(&sql, &values).await?.first().ok_or(StoreError::NotFound)?.record()
+    s.one(&sql, &values).await?.record()
 }
 
 async fn remove<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<(), StoreError> {
     let sql = "DELETE FROM samewire_records \
                WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4) RETURNING bytes";
     let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
-    let rows = s.query(sql, &values).await?;
-    s.add_to_totals(-1, -rows.first().ok_or(StoreError::NotFound)?.int(0)?);
+    let row = s.one(sql, &values).await?;
+    s.add_to_totals(-1, -row.int(0)?);
     Ok(())
 }
 
@@ -378,7 +382,7 @@ async fn state<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<
     let sql = "SELECT state, events FROM samewire_records \
                WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4)";
     let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
-    s.query(sql, &values).await?.pop().ok_or(StoreError::NotFound)
+    s.one(sql, &values).await
 }
 
 async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, range: &PageRequest) -> Result<Page, StoreError> {
@@ -453,7 +457,6 @@ pub(super) async fn has_room<S: Sql>(s: &mut S, bytes: &u64) -> Result<(), Store
 pub(super) async fn count<S: Sql>(s: &mut S, clause: &str) -> Result<Totals, StoreError> {
     let sql =
         format!("SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM samewire_records{clause}");
-    let rows = s.query(&sql, &[]).await?;
-    let row = rows.first().ok_or_else(|| StoreError::unavailable("no count"))?;
+    let row = s.one(&sql, &[]).await?;
     Ok(Totals { records: row.count(0)?, bytes: row.count(1)? })
 }

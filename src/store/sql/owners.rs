@@ -74,5 +74,5 @@ pub(in crate::store) async fn take_over<S: Sql>(
     );
     let values =
         [owner.into(), now.saturating_add(s.caps().lease).into(), (&key.tenant).into(), (&key.id).into()];
-    s.query(&sql, &values).await?.first().ok_or(StoreError::NotFound)?.record()
+    s.one(&sql, &values).await?.record()
 }

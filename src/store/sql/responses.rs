@@ -196,7 +196,7 @@ pub(in crate::store) async fn chain<S: Sql>(
             format!("FROM samewire_items WHERE tenant = $1 AND holder IN ({})", placeholders(named.len()));
         // The size is checked before anything is fetched.
         let sql = format!("SELECT CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) {of}");
-        weight += s.query(&sql, &named).await?.first().map_or(Ok(0), |row| row.count(0))?;
+        weight += s.one(&sql, &named).await?.count(0)?;
         if weight > *bytes {
             return Err(StoreError::Full);
         }
