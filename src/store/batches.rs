@@ -4,7 +4,7 @@
 //! belongs to an owner for a term, as a running response does; another owner may take it over once the lease has
 //! expired, and goes on from what is stored.
 
-use super::record::{Json, Key, Millis, StoreError};
+use super::record::{Json, Key, Millis, StoreError, Stored};
 use crate::named::named;
 use std::sync::Arc;
 
@@ -234,7 +234,7 @@ impl BatchStep {
     }
 
     /// Checks that this is the next step of a batch. Returns false if it was stored before.
-    pub(super) fn follows(&self, batch: &Batch, term: u64) -> Result<bool, StoreError> {
+    pub(super) fn follows(&self, batch: &Batch, term: u64) -> Stored<bool> {
         if batch.term != term {
             return Err(StoreError::Fenced);
         }
@@ -248,7 +248,7 @@ impl BatchStep {
 
 impl FileLimits {
     /// Checks that a tenant may store more. Fails with `Full` if not.
-    pub(super) fn check(&self, used: &FileUse, files: u64, bytes: u64) -> Result<(), StoreError> {
+    pub(super) fn check(&self, used: &FileUse, files: u64, bytes: u64) -> Stored {
         let fits = used.tenant_files + files <= self.tenant_files
             && used.tenant_bytes.saturating_add(bytes) <= self.tenant_bytes
             && used.total_bytes.saturating_add(bytes) <= self.total_bytes;

@@ -38,7 +38,7 @@ use crate::nearest::suggest;
 use memory::Memory;
 use parking_lot::Mutex;
 use postgres::Postgres;
-use record::is_sound;
+use record::{Stored, is_sound};
 use sql::ready;
 use sqlite::Sqlite;
 use std::path::PathBuf;
@@ -153,10 +153,7 @@ impl Store {
     }
 }
 
-async fn in_time<T>(
-    deadline: Duration,
-    work: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
+async fn in_time<T>(deadline: Duration, work: impl Future<Output = Stored<T>>) -> Stored<T> {
     tokio::time::timeout(deadline, work).await.unwrap_or(Err(StoreError::Slow))
 }
 
@@ -164,44 +161,44 @@ async fn in_time<T>(
 /// caller made a mistake, such as to finish a response with a state that is not terminal. So a mistake is a
 /// `Conflict` even if the record is missing or has another owner.
 trait Validate {
-    fn validate(&self) -> Result<(), StoreError> {
+    fn validate(&self) -> Stored {
         Ok(())
     }
 }
 
 impl Validate for Key {
-    fn validate(&self) -> Result<(), StoreError> {
+    fn validate(&self) -> Stored {
         if is_sound(&self.tenant) && is_sound(&self.id) { Ok(()) } else { Err(StoreError::NotFound) }
     }
 }
 
 impl Validate for Arc<str> {
-    fn validate(&self) -> Result<(), StoreError> {
+    fn validate(&self) -> Stored {
         if self.contains('\0') { Err(StoreError::NotFound) } else { Ok(()) }
     }
 }
 
 impl Validate for Vec<Arc<str>> {
-    fn validate(&self) -> Result<(), StoreError> {
+    fn validate(&self) -> Stored {
         if self.iter().all(|id| is_sound(id)) { Ok(()) } else { Err(StoreError::NotFound) }
     }
 }
 
 impl Validate for PageRequest {
-    fn validate(&self) -> Result<(), StoreError> {
+    fn validate(&self) -> Stored {
         if self.after.as_deref().is_none_or(is_sound) { Ok(()) } else { Err(StoreError::NoCursor) }
     }
 }
 
 /// Clients choose the ids of items, so these are not trusted.
 impl Validate for Vec<Item> {
-    fn validate(&self) -> Result<(), StoreError> {
+    fn validate(&self) -> Stored {
         if self.iter().all(|item| is_sound(&item.id)) { Ok(()) } else { Err(StoreError::Conflict) }
     }
 }
 
 impl Validate for NewResponse {
-    fn validate(&self) -> Result<(), StoreError> {
+    fn validate(&self) -> Stored {
         let ids =
             [Some(&self.key.id), Some(&self.key.tenant), self.previous.as_ref(), self.conversation.as_ref()];
         let has_early_output = !self.state.is_terminal() && !self.output.is_empty();
@@ -213,14 +210,14 @@ impl Validate for NewResponse {
 }
 
 impl Validate for FinalState {
-    fn validate(&self) -> Result<(), StoreError> {
+    fn validate(&self) -> Stored {
         if self.state.is_terminal() { self.output.validate() } else { Err(StoreError::Conflict) }
     }
 }
 
 /// Names of counters are made by samewire.
 impl Validate for Vec<Count> {
-    fn validate(&self) -> Result<(), StoreError> {
+    fn validate(&self) -> Stored {
         if self.iter().all(|count| is_sound(&count.counter.name)) {
             Ok(())
         } else {
@@ -230,20 +227,20 @@ impl Validate for Vec<Count> {
 }
 
 impl Validate for NewFile {
-    fn validate(&self) -> Result<(), StoreError> {
+    fn validate(&self) -> Stored {
         let is_good = is_sound(&self.key.id) && is_sound(&self.key.tenant) && !self.name.contains('\0');
         if is_good { Ok(()) } else { Err(StoreError::Conflict) }
     }
 }
 
 impl Validate for FileChunk {
-    fn validate(&self) -> Result<(), StoreError> {
+    fn validate(&self) -> Stored {
         if self.body.contains('\0') { Err(StoreError::Conflict) } else { Ok(()) }
     }
 }
 
 impl Validate for Batch {
-    fn validate(&self) -> Result<(), StoreError> {
+    fn validate(&self) -> Stored {
         let ids = [&self.key.tenant, &self.key.id, &self.caller, &self.input, &self.output, &self.errors];
         let is_good = ids.into_iter().all(|id| is_sound(id)) && !self.facts.contains('\0');
         if is_good { Ok(()) } else { Err(StoreError::NotFound) }
@@ -251,7 +248,7 @@ impl Validate for Batch {
 }
 
 impl Validate for BatchStep {
-    fn validate(&self) -> Result<(), StoreError> {
+    fn validate(&self) -> Stored {
         let texts: [&str; 3] = [&self.output.text, &self.errors.text, &self.facts];
         if texts.into_iter().any(|text| text.contains('\0')) { Err(StoreError::Conflict) } else { Ok(()) }
     }

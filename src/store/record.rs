@@ -166,7 +166,7 @@ pub struct StoredEvents {
 impl StoredEvents {
     /// Returns the events after the first `known` ones. Events that are stored already are the same ones, since
     /// only the owner writes. Fails if there is a gap.
-    pub(super) fn fresh(&self, known: u64) -> Result<&[Json], StoreError> {
+    pub(super) fn fresh(&self, known: u64) -> Stored<&[Json]> {
         let skip = known.checked_sub(self.from).ok_or(StoreError::Conflict)?;
         Ok(usize::try_from(skip).ok().and_then(|skip| self.bodies.get(skip..)).unwrap_or_default())
     }
@@ -390,7 +390,7 @@ impl StoreCaps {
     }
 
     /// Checks that one more response of this weight fits beside the others. Fails with `Full` if not.
-    pub(super) fn check_fits(&self, others: Totals, bytes: u64) -> Result<(), StoreError> {
+    pub(super) fn check_fits(&self, others: Totals, bytes: u64) -> Stored {
         let fits = others.records < self.records
             && others.bytes.saturating_add(bytes) <= self.bytes
             && bytes <= self.record_bytes;
@@ -424,6 +424,9 @@ pub(super) fn weight_of_events(bodies: &[Json]) -> u64 {
 pub(super) fn weight_of_record(request: &str, response: &str) -> u64 {
     RECORD + (request.len() + response.len()) as u64
 }
+
+/// Result of a store operation.
+pub(super) type Stored<T = ()> = Result<T, StoreError>;
 
 /// Failure of a store operation.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

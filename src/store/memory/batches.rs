@@ -5,7 +5,7 @@ use crate::store::batches::{
     ABANDONED, Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, FileState, FileUse,
     NewFile, ResultLines, StoredFile,
 };
-use crate::store::record::{Key, Millis, Owned, PageRequest, StoreError};
+use crate::store::record::{Key, Millis, Owned, PageRequest, StoreError, Stored};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl FileRow {
 }
 
 /// Returns the part of a list that a client asks for. `all`: the entries with their age, in any order.
-fn listed<T: Clone>(all: Vec<(Millis, Arc<str>, T)>, range: &PageRequest) -> Result<Vec<T>, StoreError> {
+fn listed<T: Clone>(all: Vec<(Millis, Arc<str>, T)>, range: &PageRequest) -> Stored<Vec<T>> {
     let mut all = all;
     all.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
     if range.descending {
@@ -87,7 +87,7 @@ impl Memory {
         new: &NewFile,
         limits: &FileLimits,
         now: &Millis,
-    ) -> Result<(), StoreError> {
+    ) -> Stored {
         limits.check(&self.file_use(&new.key.tenant), 1, 0)?;
         if self.batches.files.contains_key(&new.key) {
             return Err(StoreError::Conflict);
@@ -104,7 +104,7 @@ impl Memory {
         chunk: &FileChunk,
         limits: &FileLimits,
         now: &Millis,
-    ) -> Result<(), StoreError> {
+    ) -> Stored {
         let used = self.file_use(&key.tenant);
         let row = self.batches.files.get_mut(key).ok_or(StoreError::NotFound)?;
         if row.state != FileState::Writing || chunk.place > row.file.chunks {
@@ -124,7 +124,7 @@ impl Memory {
         key: &Key,
         purpose: &FilePurpose,
         expires: &Millis,
-    ) -> Result<(), StoreError> {
+    ) -> Stored {
         let row = self.batches.files.get_mut(key).filter(|row| row.state != FileState::Deleted);
         let row = row.ok_or(StoreError::NotFound)?;
         row.state = FileState::Ready;
@@ -133,7 +133,7 @@ impl Memory {
         Ok(())
     }
 
-    pub(in crate::store) fn file(&mut self, key: &Key, now: &Millis) -> Result<StoredFile, StoreError> {
+    pub(in crate::store) fn file(&mut self, key: &Key, now: &Millis) -> Stored<StoredFile> {
         let row = self.batches.files.get(key).filter(|row| row.is_seen(*now));
         row.map(|row| row.file.clone()).ok_or(StoreError::NotFound)
     }
@@ -144,7 +144,7 @@ impl Memory {
         range: &PageRequest,
         purpose: &Option<FilePurpose>,
         now: &Millis,
-    ) -> Result<Vec<StoredFile>, StoreError> {
+    ) -> Stored<Vec<StoredFile>> {
         let is_meant = |row: &&FileRow| {
             row.file.key.tenant == *tenant
                 && row.is_seen(*now)
@@ -154,7 +154,7 @@ impl Memory {
         listed(all.map(|row| (row.file.created, row.file.key.id.clone(), row.file.clone())).collect(), range)
     }
 
-    pub(in crate::store) fn delete_file(&mut self, key: &Key, now: &Millis) -> Result<(), StoreError> {
+    pub(in crate::store) fn delete_file(&mut self, key: &Key, now: &Millis) -> Stored {
         let is_needed = |row: &BatchRow| {
             row.batch.key.tenant == key.tenant && row.batch.input == key.id && !row.batch.status.is_terminal()
         };
@@ -172,17 +172,13 @@ impl Memory {
         key: &Key,
         from: &u64,
         limit: &usize,
-    ) -> Result<Vec<FileChunk>, StoreError> {
+    ) -> Stored<Vec<FileChunk>> {
         let row = self.batches.files.get(key);
         let chunks = row.into_iter().flat_map(|row| row.chunks.iter().filter(|chunk| chunk.place >= *from));
         Ok(chunks.take(*limit).cloned().collect())
     }
 
-    pub(in crate::store) fn chunk_at(
-        &mut self,
-        key: &Key,
-        line: &u64,
-    ) -> Result<Option<(u64, u64)>, StoreError> {
+    pub(in crate::store) fn chunk_at(&mut self, key: &Key, line: &u64) -> Stored<Option<(u64, u64)>> {
         let Some(row) = self.batches.files.get(key) else { return Ok(None) };
         let after = row.chunks.partition_point(|chunk| chunk.first <= *line);
         let chunk = after.checked_sub(1).and_then(|at| row.chunks.get(at));
@@ -190,7 +186,7 @@ impl Memory {
         Ok(chunk.map(|chunk| (chunk.place, chunk.body.len() as u64)))
     }
 
-    pub(in crate::store) fn sweep_files(&mut self, now: &Millis) -> Result<u64, StoreError> {
+    pub(in crate::store) fn sweep_files(&mut self, now: &Millis) -> Stored<u64> {
         let before = self.batches.files.len() + self.batches.batches.len();
         let open = self.batches.batches.values().filter(|row| !row.batch.status.is_terminal());
         let inputs: HashSet<Key> = open
@@ -201,12 +197,7 @@ impl Memory {
         Ok((before - self.batches.files.len() - self.batches.batches.len()) as u64)
     }
 
-    pub(in crate::store) fn create_batch(
-        &mut self,
-        new: &Batch,
-        most: &u64,
-        now: &Millis,
-    ) -> Result<(), StoreError> {
+    pub(in crate::store) fn create_batch(&mut self, new: &Batch, most: &u64, now: &Millis) -> Stored {
         let input = Key { tenant: new.key.tenant.clone(), id: new.input.clone() };
         let is_open =
             |row: &&BatchRow| row.batch.key.tenant == new.key.tenant && !row.batch.status.is_terminal();
@@ -226,7 +217,7 @@ impl Memory {
         Ok(())
     }
 
-    pub(in crate::store) fn delete_batch(&mut self, key: &Key) -> Result<(), StoreError> {
+    pub(in crate::store) fn delete_batch(&mut self, key: &Key) -> Stored {
         let row = self.batches.batches.remove(key).ok_or(StoreError::NotFound)?;
         for id in [row.batch.output, row.batch.errors] {
             self.batches.files.remove(&Key { tenant: key.tenant.clone(), id });
@@ -234,11 +225,11 @@ impl Memory {
         Ok(())
     }
 
-    fn batch_row(&mut self, key: &Key, now: Millis) -> Result<&mut BatchRow, StoreError> {
+    fn batch_row(&mut self, key: &Key, now: Millis) -> Stored<&mut BatchRow> {
         self.batches.batches.get_mut(key).filter(|row| row.gone > now).ok_or(StoreError::NotFound)
     }
 
-    pub(in crate::store) fn batch(&mut self, key: &Key, now: &Millis) -> Result<Batch, StoreError> {
+    pub(in crate::store) fn batch(&mut self, key: &Key, now: &Millis) -> Stored<Batch> {
         self.batch_row(key, *now).map(|row| row.batch.clone())
     }
 
@@ -247,7 +238,7 @@ impl Memory {
         tenant: &Arc<str>,
         range: &PageRequest,
         now: &Millis,
-    ) -> Result<Vec<Batch>, StoreError> {
+    ) -> Stored<Vec<Batch>> {
         let all = self.batches.batches.values();
         let all = all.filter(|row| row.batch.key.tenant == *tenant && row.gone > *now);
         listed(
@@ -256,7 +247,7 @@ impl Memory {
         )
     }
 
-    pub(in crate::store) fn cancel_batch(&mut self, key: &Key, now: &Millis) -> Result<Batch, StoreError> {
+    pub(in crate::store) fn cancel_batch(&mut self, key: &Key, now: &Millis) -> Stored<Batch> {
         let row = self.batch_row(key, *now)?;
         if !row.batch.status.is_terminal() && row.batch.cancel == 0 {
             row.batch.cancel = *now;
@@ -269,7 +260,7 @@ impl Memory {
         owner: &Arc<str>,
         limit: &usize,
         now: &Millis,
-    ) -> Result<Vec<Batch>, StoreError> {
+    ) -> Stored<Vec<Batch>> {
         let lease = now.saturating_add(self.caps.lease);
         let free = self.batches.batches.values_mut();
         let mut free: Vec<_> =
@@ -284,11 +275,7 @@ impl Memory {
         Ok(claimed.collect())
     }
 
-    pub(in crate::store) fn renew_batches(
-        &mut self,
-        owner: &Arc<str>,
-        now: &Millis,
-    ) -> Result<Vec<Owned>, StoreError> {
+    pub(in crate::store) fn renew_batches(&mut self, owner: &Arc<str>, now: &Millis) -> Stored<Vec<Owned>> {
         let lease = now.saturating_add(self.caps.lease);
         let own = self.batches.batches.values_mut();
         let own = own.filter(|row| !row.batch.status.is_terminal() && row.batch.owner == *owner);
@@ -300,7 +287,7 @@ impl Memory {
         Ok(renewed.collect())
     }
 
-    pub(in crate::store) fn release_batch(&mut self, key: &Key, term: &u64) -> Result<(), StoreError> {
+    pub(in crate::store) fn release_batch(&mut self, key: &Key, term: &u64) -> Stored {
         if let Some(row) = self.batches.batches.get_mut(key).filter(|row| row.batch.term == *term) {
             (row.lease, row.batch.owner) = (0, "".into());
         }
@@ -314,7 +301,7 @@ impl Memory {
         step: &BatchStep,
         limits: &FileLimits,
         now: &Millis,
-    ) -> Result<BatchStatus, StoreError> {
+    ) -> Stored<BatchStatus> {
         let found = self.batch_row(key, *now)?.batch.clone();
         if !step.follows(&found, *term)? {
             return Ok(found.status);

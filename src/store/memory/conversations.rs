@@ -4,7 +4,7 @@ use super::row::MemoryRow;
 use super::{Memory, placed};
 use crate::store::record::{
     Conversation, FinalState, Item, Json, Key, Kind, Millis, NewResponse, Page, PageRequest, Side,
-    StoreError, StoredResponse, weight_of_items, without_known,
+    StoreError, Stored, StoredResponse, weight_of_items, without_known,
 };
 use std::sync::Arc;
 
@@ -15,30 +15,20 @@ impl Memory {
         metadata: &Json,
         items: &[Item],
         now: &Millis,
-    ) -> Result<(), StoreError> {
+    ) -> Stored {
         let items = without_known(items, |_| false);
         let record = StoredResponse::conversation(key, metadata, &items, &self.caps, *now);
         let sides = [(Side::Conversation, placed(&items, 0))].into();
         self.insert(MemoryRow { record, kind: Kind::Conversation, touched: *now, sides, events: Vec::new() })
     }
 
-    pub(in crate::store) fn conversation(
-        &mut self,
-        key: &Key,
-        now: &Millis,
-    ) -> Result<Conversation, StoreError> {
+    pub(in crate::store) fn conversation(&mut self, key: &Key, now: &Millis) -> Stored<Conversation> {
         let record = &self.row(key, Kind::Conversation, *now)?.record;
         Ok(Conversation { key: key.clone(), created: record.created, metadata: record.response.clone() })
     }
 
     /// Changes a conversation, and extends its life.
-    fn renew(
-        &mut self,
-        key: &Key,
-        bytes: u64,
-        now: Millis,
-        change: impl FnOnce(&mut MemoryRow),
-    ) -> Result<(), StoreError> {
+    fn renew(&mut self, key: &Key, bytes: u64, now: Millis, change: impl FnOnce(&mut MemoryRow)) -> Stored {
         self.make_room(key, bytes, false)?;
         let expires = now.saturating_add(self.caps.ttl);
         self.change_items(key, |row| {
@@ -55,28 +45,19 @@ impl Memory {
         key: &Key,
         metadata: &Json,
         now: &Millis,
-    ) -> Result<(), StoreError> {
+    ) -> Stored {
         let record = &self.row(key, Kind::Conversation, *now)?.record;
         let bytes = record.bytes - record.response.len() as u64 + metadata.len() as u64;
         self.renew(key, bytes, *now, |row| row.record.response = metadata.clone())
     }
 
-    pub(in crate::store) fn delete_conversation(
-        &mut self,
-        key: &Key,
-        now: &Millis,
-    ) -> Result<(), StoreError> {
+    pub(in crate::store) fn delete_conversation(&mut self, key: &Key, now: &Millis) -> Stored {
         self.row(key, Kind::Conversation, *now)?;
         self.remove_with_items(key);
         Ok(())
     }
 
-    pub(in crate::store) fn add_items(
-        &mut self,
-        key: &Key,
-        items: &[Item],
-        now: &Millis,
-    ) -> Result<(), StoreError> {
+    pub(in crate::store) fn add_items(&mut self, key: &Key, items: &[Item], now: &Millis) -> Stored {
         let row = self.row(key, Kind::Conversation, *now)?;
         let fresh = without_known(items, |id| row.items(Side::Conversation).any(|item| item.id == *id));
         let next = row.side(Side::Conversation).next_back().map_or(0, |(place, _)| place + 1);
@@ -94,8 +75,8 @@ impl Memory {
         key: &Key,
         items: &[Item],
         now: &Millis,
-        work: impl FnOnce(&mut Self) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+        work: impl FnOnce(&mut Self) -> Stored,
+    ) -> Stored {
         let conversation = Key { tenant: key.tenant.clone(), id: conversation.clone() };
         let before = [&conversation, key].map(|key| self.rows.get(key).cloned());
         self.undo = Some(Vec::new());
@@ -129,7 +110,7 @@ impl Memory {
         conversation: &Arc<str>,
         new: &NewResponse,
         now: &Millis,
-    ) -> Result<(), StoreError> {
+    ) -> Stored {
         let items = [&*new.input, &*new.output].concat();
         self.with_conversation(conversation, &new.key, &items, now, |this| this.create(new, now))
     }
@@ -141,7 +122,7 @@ impl Memory {
         term: &u64,
         finish: &FinalState,
         now: &Millis,
-    ) -> Result<(), StoreError> {
+    ) -> Stored {
         let row = self.owned(key, *term, *now)?;
         if row.record.state.is_terminal() {
             return self.finish(key, term, finish, now);
@@ -150,12 +131,7 @@ impl Memory {
         self.with_conversation(conversation, key, &items, now, |this| this.finish(key, term, finish, now))
     }
 
-    pub(in crate::store) fn transcript(
-        &mut self,
-        key: &Key,
-        bytes: &u64,
-        now: &Millis,
-    ) -> Result<Vec<Item>, StoreError> {
+    pub(in crate::store) fn transcript(&mut self, key: &Key, bytes: &u64, now: &Millis) -> Stored<Vec<Item>> {
         let row = self.row(key, Kind::Conversation, *now)?;
         let weight: u64 = row.items(Side::Conversation).map(|item| item.body.len() as u64).sum();
         if weight > *bytes {
@@ -169,7 +145,7 @@ impl Memory {
         key: &Key,
         range: &PageRequest,
         now: &Millis,
-    ) -> Result<Page, StoreError> {
+    ) -> Stored<Page> {
         self.row(key, Kind::Conversation, *now)?.page(Side::Conversation, range)
     }
 
@@ -178,17 +154,12 @@ impl Memory {
         key: &Key,
         id: &Arc<str>,
         now: &Millis,
-    ) -> Result<Item, StoreError> {
+    ) -> Stored<Item> {
         let row = self.row(key, Kind::Conversation, *now)?;
         row.items(Side::Conversation).find(|item| item.id == *id).cloned().ok_or(StoreError::NotFound)
     }
 
-    pub(in crate::store) fn delete_item(
-        &mut self,
-        key: &Key,
-        id: &Arc<str>,
-        now: &Millis,
-    ) -> Result<(), StoreError> {
+    pub(in crate::store) fn delete_item(&mut self, key: &Key, id: &Arc<str>, now: &Millis) -> Stored {
         let row = self.row(key, Kind::Conversation, *now)?;
         let found = row.side(Side::Conversation).find(|(_, item)| item.id == *id);
         let (place, item) = found.ok_or(StoreError::NotFound)?;

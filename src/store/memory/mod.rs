@@ -10,8 +10,8 @@ mod row;
 use super::counters::{Count, Counter};
 use super::record::{
     CLOSING, FinalState, Item, Json, Key, Kind, LINKS, Millis, NewResponse, Owned, Page, PageRequest, Side,
-    State, StoreCaps, StoreError, StoredEvents, StoredReplay, StoredResponse, Totals, weight_of_events,
-    weight_of_items,
+    State, StoreCaps, StoreError, Stored, StoredEvents, StoredReplay, StoredResponse, Totals,
+    weight_of_events, weight_of_items,
 };
 use batches::BatchTables;
 use row::{Entry, MemoryRow, entries};
@@ -52,12 +52,12 @@ impl Memory {
         }
     }
 
-    fn row(&self, key: &Key, kind: Kind, now: Millis) -> Result<&MemoryRow, StoreError> {
+    fn row(&self, key: &Key, kind: Kind, now: Millis) -> Stored<&MemoryRow> {
         self.rows.get(key).filter(|row| row.kind == kind && row.is_alive(now)).ok_or(StoreError::NotFound)
     }
 
     /// Returns a running response for its owner. Fails with `Fenced` if the term is another one.
-    fn owned(&self, key: &Key, term: u64, now: Millis) -> Result<&MemoryRow, StoreError> {
+    fn owned(&self, key: &Key, term: u64, now: Millis) -> Stored<&MemoryRow> {
         let row = self.row(key, Kind::Response, now)?;
         if row.record.term == term { Ok(row) } else { Err(StoreError::Fenced) }
     }
@@ -109,7 +109,7 @@ impl Memory {
     }
 
     /// Evicts old records until `key` may have this weight. Changes nothing if that is impossible.
-    fn make_room(&mut self, key: &Key, weight: u64, closing: bool) -> Result<(), StoreError> {
+    fn make_room(&mut self, key: &Key, weight: u64, closing: bool) -> Stored {
         let before = self.rows.get(key).map_or(0, |row| row.record.bytes);
         let closing = closing && weight <= before + CLOSING;
         if weight > self.caps.record_bytes.max(before) && !closing {
@@ -139,7 +139,7 @@ impl Memory {
         Ok(())
     }
 
-    fn insert(&mut self, row: MemoryRow) -> Result<(), StoreError> {
+    fn insert(&mut self, row: MemoryRow) -> Stored {
         let key = row.record.key.clone();
         if self.rows.contains_key(&key) {
             return Err(StoreError::Conflict);
@@ -149,19 +149,13 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) fn create(&mut self, new: &NewResponse, now: &Millis) -> Result<(), StoreError> {
+    pub(super) fn create(&mut self, new: &NewResponse, now: &Millis) -> Stored {
         let record = StoredResponse::first(new, &self.caps, *now);
         let sides = [(Side::Input, placed(&new.input, 0)), (Side::Output, placed(&new.output, 0))].into();
         self.insert(MemoryRow { record, kind: Kind::Response, touched: *now, sides, events: Vec::new() })
     }
 
-    pub(super) fn start(
-        &mut self,
-        key: &Key,
-        term: &u64,
-        response: &Json,
-        now: &Millis,
-    ) -> Result<(), StoreError> {
+    pub(super) fn start(&mut self, key: &Key, term: &u64, response: &Json, now: &Millis) -> Stored {
         let record = &self.owned(key, *term, *now)?.record;
         match record.state {
             State::Queued => {}
@@ -185,7 +179,7 @@ impl Memory {
         term: &u64,
         events: &StoredEvents,
         now: &Millis,
-    ) -> Result<(), StoreError> {
+    ) -> Stored {
         let record = &self.owned(key, *term, *now)?.record;
         if record.state.is_terminal() {
             return Err(StoreError::Conflict);
@@ -203,13 +197,7 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) fn finish(
-        &mut self,
-        key: &Key,
-        term: &u64,
-        finish: &FinalState,
-        now: &Millis,
-    ) -> Result<(), StoreError> {
+    pub(super) fn finish(&mut self, key: &Key, term: &u64, finish: &FinalState, now: &Millis) -> Stored {
         let record = &self.owned(key, *term, *now)?.record;
         if record.state.is_terminal() {
             let same = record.state == finish.state && record.response == finish.response;
@@ -236,22 +224,17 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) fn get(&mut self, key: &Key, now: &Millis) -> Result<StoredResponse, StoreError> {
+    pub(super) fn get(&mut self, key: &Key, now: &Millis) -> Stored<StoredResponse> {
         self.row(key, Kind::Response, *now).map(|row| row.record.clone())
     }
 
-    pub(super) fn delete(&mut self, key: &Key, now: &Millis) -> Result<(), StoreError> {
+    pub(super) fn delete(&mut self, key: &Key, now: &Millis) -> Stored {
         self.row(key, Kind::Response, *now)?;
         self.remove_with_items(key);
         Ok(())
     }
 
-    pub(super) fn input_items(
-        &mut self,
-        key: &Key,
-        range: &PageRequest,
-        now: &Millis,
-    ) -> Result<Page, StoreError> {
+    pub(super) fn input_items(&mut self, key: &Key, range: &PageRequest, now: &Millis) -> Stored<Page> {
         self.row(key, Kind::Response, *now)?.page(Side::Input, range)
     }
 
@@ -261,7 +244,7 @@ impl Memory {
         after: &Option<u64>,
         limit: &usize,
         now: &Millis,
-    ) -> Result<StoredReplay, StoreError> {
+    ) -> Stored<StoredReplay> {
         let row = self.row(key, Kind::Response, *now)?;
         let from = after.map_or(0, |after| after.saturating_add(1));
         let start = usize::try_from(from).unwrap_or(usize::MAX);
@@ -273,7 +256,7 @@ impl Memory {
         })
     }
 
-    pub(super) fn request_cancel(&mut self, key: &Key, now: &Millis) -> Result<State, StoreError> {
+    pub(super) fn request_cancel(&mut self, key: &Key, now: &Millis) -> Stored<State> {
         let state = self.row(key, Kind::Response, *now)?.record.state;
         if !state.is_terminal() {
             self.change(key, |row| row.record.cancel = true);
@@ -286,7 +269,7 @@ impl Memory {
         self.running.iter().filter(is_match).cloned().collect()
     }
 
-    pub(super) fn running(&mut self, owner: &Arc<str>) -> Result<Vec<Owned>, StoreError> {
+    pub(super) fn running(&mut self, owner: &Arc<str>) -> Stored<Vec<Owned>> {
         let keys = self.running_of(|record| record.owner == *owner);
         let records = keys.into_iter().filter_map(|key| Some(&self.rows.get(&key)?.record));
         let running = |record: &StoredResponse| Owned {
@@ -297,7 +280,7 @@ impl Memory {
         Ok(records.map(running).collect())
     }
 
-    pub(super) fn heartbeat(&mut self, owner: &Arc<str>, now: &Millis) -> Result<u64, StoreError> {
+    pub(super) fn heartbeat(&mut self, owner: &Arc<str>, now: &Millis) -> Stored<u64> {
         let keys = self.running_of(|record| record.owner == *owner);
         let lease = now.saturating_add(self.caps.lease);
         for key in &keys {
@@ -311,7 +294,7 @@ impl Memory {
         owner: &Arc<str>,
         limit: &usize,
         now: &Millis,
-    ) -> Result<Vec<StoredResponse>, StoreError> {
+    ) -> Stored<Vec<StoredResponse>> {
         let mut keys: Vec<(Millis, Key)> = self
             .running_of(|record| record.lease <= *now)
             .into_iter()
@@ -340,14 +323,14 @@ impl Memory {
         term: &u64,
         owner: &Arc<str>,
         now: &Millis,
-    ) -> Result<StoredResponse, StoreError> {
+    ) -> Stored<StoredResponse> {
         if self.owned(key, *term, *now)?.record.state.is_terminal() {
             return Err(StoreError::Conflict);
         }
         self.hand_over(key, owner, now.saturating_add(self.caps.lease)).ok_or(StoreError::NotFound)
     }
 
-    pub(super) fn chain(&mut self, key: &Key, bytes: &u64, now: &Millis) -> Result<Vec<Item>, StoreError> {
+    pub(super) fn chain(&mut self, key: &Key, bytes: &u64, now: &Millis) -> Stored<Vec<Item>> {
         let mut rows = Vec::new();
         let mut next = Some(key.id.clone());
         while let Some(id) = next {
@@ -372,7 +355,7 @@ impl Memory {
         if weight > *bytes { Err(StoreError::Full) } else { Ok(items) }
     }
 
-    pub(super) fn refresh(&mut self, key: &Key, now: &Millis) -> Result<(), StoreError> {
+    pub(super) fn refresh(&mut self, key: &Key, now: &Millis) -> Stored {
         let ttl = self.caps.ttl;
         let mut next = Some(key.id.clone());
         for _ in 0..LINKS {
@@ -395,7 +378,7 @@ impl Memory {
         tenant: &Arc<str>,
         ids: &[Arc<str>],
         now: &Millis,
-    ) -> Result<Vec<Option<Item>>, StoreError> {
+    ) -> Stored<Vec<Option<Item>>> {
         let find = |id: &Arc<str>| {
             let from = (tenant.clone(), id.clone(), Side::Output, Arc::from(""), 0);
             let same = self.ids.range(from..).take_while(|entry| entry.0 == *tenant && entry.1 == *id);
@@ -408,7 +391,7 @@ impl Memory {
         Ok(ids.iter().map(find).collect())
     }
 
-    pub(super) fn sweep(&mut self, now: &Millis) -> Result<u64, StoreError> {
+    pub(super) fn sweep(&mut self, now: &Millis) -> Stored<u64> {
         let keys = self.ended.iter().map(|(_, key)| key);
         let expired = keys.filter(|key| self.rows.get(*key).is_some_and(|row| !row.is_alive(*now)));
         let expired: Vec<Key> = expired.take(1_000).cloned().collect();
@@ -420,11 +403,11 @@ impl Memory {
         Ok((expired.len() + counters - self.counters.len()) as u64)
     }
 
-    pub(super) fn totals(&mut self) -> Result<Totals, StoreError> {
+    pub(super) fn totals(&mut self) -> Stored<Totals> {
         Ok(Totals { records: self.rows.len() as u64, bytes: self.bytes })
     }
 
-    pub(super) fn has_room(&mut self, bytes: &u64) -> Result<(), StoreError> {
+    pub(super) fn has_room(&mut self, bytes: &u64) -> Stored {
         let running = self.running.iter().filter_map(|key| self.rows.get(key));
         let (records, weight) =
             running.fold((0, 0), |(records, weight), row| (records + 1, weight + row.record.bytes));
@@ -439,11 +422,11 @@ fn placed(items: &[Item], from: u64) -> BTreeMap<u64, Item> {
 
 /// Operations on counters.
 impl Memory {
-    pub(super) fn seal_key(&mut self, key: &Arc<str>) -> Result<Arc<str>, StoreError> {
+    pub(super) fn seal_key(&mut self, key: &Arc<str>) -> Stored<Arc<str>> {
         Ok(Arc::clone(self.seal_key.get_or_insert_with(|| Arc::clone(key))))
     }
 
-    pub(super) fn put_counts(&mut self, writer: &Arc<str>, counts: &[Count]) -> Result<(), StoreError> {
+    pub(super) fn put_counts(&mut self, writer: &Arc<str>, counts: &[Count]) -> Stored {
         for Count { counter, ends, amount } in counts {
             let row = self.counters.entry((counter.clone(), Arc::clone(writer))).or_insert((*ends, 0));
             row.1 = row.1.max(*amount);
@@ -456,7 +439,7 @@ impl Memory {
         names: &[Arc<str>],
         besides: &Arc<str>,
         now: &Millis,
-    ) -> Result<Vec<Count>, StoreError> {
+    ) -> Stored<Vec<Count>> {
         let mut found: Vec<Count> = Vec::new();
         for name in names {
             let first = Counter { name: Arc::clone(name), kind: 0, begins: 0 };

@@ -1,7 +1,7 @@
 //! Record in memory: a response or a conversation with its items and events, and the index entries of its items.
 
 use crate::store::record::{
-    Item, Json, Key, Kind, Millis, Page, PageRequest, Side, StoreError, StoredResponse,
+    Item, Json, Key, Kind, Millis, Page, PageRequest, Side, StoreError, Stored, StoredResponse,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl MemoryRow {
         self.side(side).map(|(_, item)| item)
     }
 
-    pub(super) fn page(&self, side: Side, range: &PageRequest) -> Result<Page, StoreError> {
+    pub(super) fn page(&self, side: Side, range: &PageRequest) -> Stored<Page> {
         let mut all: Vec<&Item> = self.items(side).collect();
         if range.descending {
             all.reverse();

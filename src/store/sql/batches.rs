@@ -3,7 +3,7 @@
 use super::files::{after, append_results, complete};
 use super::{Sql, SqlRow, SqlValue};
 use crate::store::batches::{Batch, BatchStatus, BatchStep, FileLimits, FilePurpose};
-use crate::store::record::{Key, Millis, Owned, PageRequest, StoreError};
+use crate::store::record::{Key, Millis, Owned, PageRequest, StoreError, Stored};
 use std::sync::Arc;
 
 const BATCH: &str = "tenant, id, status, created, expires, cancel, owner, term, version, caller, input_file, \
@@ -11,7 +11,7 @@ const BATCH: &str = "tenant, id, status, created, expires, cancel, owner, term, 
 
 impl SqlRow {
     /// Reads the columns of [`BATCH`].
-    fn batch(&self) -> Result<Batch, StoreError> {
+    fn batch(&self) -> Stored<Batch> {
         let number = self.int(2)?;
         let unknown = || StoreError::unavailable(format_args!("unknown status {number}"));
         Ok(Batch {
@@ -39,7 +39,7 @@ pub(in crate::store) async fn create_batch<S: Sql>(
     new: &Batch,
     most: &u64,
     now: &Millis,
-) -> Result<(), StoreError> {
+) -> Stored {
     let tenant = &new.key.tenant;
     // The file is kept for as long as the batch may need it.
     let sql = "UPDATE samewire_files SET expires = CASE WHEN expires < $1 THEN $1 ELSE expires END \
@@ -79,7 +79,7 @@ pub(in crate::store) async fn create_batch<S: Sql>(
     if s.execute(&sql, &values).await? == 0 { Err(StoreError::Conflict) } else { Ok(()) }
 }
 
-pub(in crate::store) async fn delete_batch<S: Sql>(s: &mut S, key: &Key) -> Result<(), StoreError> {
+pub(in crate::store) async fn delete_batch<S: Sql>(s: &mut S, key: &Key) -> Stored {
     let sql = "DELETE FROM samewire_batches WHERE tenant = $1 AND id = $2 RETURNING output_file, error_file";
     let row = s.one(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
     let sql = "UPDATE samewire_files SET state = 2, expires = 0 WHERE tenant = $1 AND id IN ($2, $3)";
@@ -88,13 +88,13 @@ pub(in crate::store) async fn delete_batch<S: Sql>(s: &mut S, key: &Key) -> Resu
 }
 
 /// Reads a batch. `lock`: the suffix that locks its row, or nothing.
-async fn read_batch<S: Sql>(s: &mut S, key: &Key, now: Millis, lock: &str) -> Result<Batch, StoreError> {
+async fn read_batch<S: Sql>(s: &mut S, key: &Key, now: Millis, lock: &str) -> Stored<Batch> {
     let sql =
         format!("SELECT {BATCH} FROM samewire_batches WHERE tenant = $1 AND id = $2 AND gone > $3{lock}");
     s.one(&sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await?.batch()
 }
 
-pub(in crate::store) async fn batch<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<Batch, StoreError> {
+pub(in crate::store) async fn batch<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Stored<Batch> {
     read_batch(s, key, *now, "").await
 }
 
@@ -103,7 +103,7 @@ pub(in crate::store) async fn batches<S: Sql>(
     tenant: &Arc<str>,
     range: &PageRequest,
     now: &Millis,
-) -> Result<Vec<Batch>, StoreError> {
+) -> Stored<Vec<Batch>> {
     let (condition, more) = after(s, "samewire_batches", tenant, range, 2).await?;
     let mut values: Vec<SqlValue> = vec![tenant.into(), now.into()];
     values.extend(more);
@@ -117,11 +117,7 @@ pub(in crate::store) async fn batches<S: Sql>(
     s.query(&sql, &values).await?.iter().map(SqlRow::batch).collect()
 }
 
-pub(in crate::store) async fn cancel_batch<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    now: &Millis,
-) -> Result<Batch, StoreError> {
+pub(in crate::store) async fn cancel_batch<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Stored<Batch> {
     let found = read_batch(s, key, *now, S::LOCK).await?;
     if found.status.is_terminal() || found.cancel > 0 {
         return Ok(found);
@@ -137,7 +133,7 @@ pub(in crate::store) async fn claim_batches<S: Sql>(
     owner: &Arc<str>,
     limit: &usize,
     now: &Millis,
-) -> Result<Vec<Batch>, StoreError> {
+) -> Stored<Vec<Batch>> {
     let sql = format!(
         "WITH free AS (SELECT tenant, id FROM samewire_batches WHERE status < 3 AND lease <= $1 \
          ORDER BY created, tenant, id LIMIT $2{}) UPDATE samewire_batches SET owner = $3, term = term + 1, lease = $4 \
@@ -153,7 +149,7 @@ pub(in crate::store) async fn renew_batches<S: Sql>(
     s: &mut S,
     owner: &Arc<str>,
     now: &Millis,
-) -> Result<Vec<Owned>, StoreError> {
+) -> Stored<Vec<Owned>> {
     // A batch that somebody is writing to does not hold up the others; each of its owner's writes renews its lease.
     let sql = format!(
         "WITH own AS (SELECT tenant, id FROM samewire_batches WHERE status < 3 AND owner = $1{}) \
@@ -166,11 +162,7 @@ pub(in crate::store) async fn renew_batches<S: Sql>(
     rows.iter().map(SqlRow::owned).collect()
 }
 
-pub(in crate::store) async fn release_batch<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    term: &u64,
-) -> Result<(), StoreError> {
+pub(in crate::store) async fn release_batch<S: Sql>(s: &mut S, key: &Key, term: &u64) -> Stored {
     let sql = "UPDATE samewire_batches SET lease = 0, owner = '' \
                WHERE tenant = $1 AND id = $2 AND term = $3 AND status < 3";
     s.later(sql, &[(&key.tenant).into(), (&key.id).into(), term.into()]).await
@@ -183,7 +175,7 @@ pub(in crate::store) async fn advance_batch<S: Sql>(
     step: &BatchStep,
     limits: &FileLimits,
     now: &Millis,
-) -> Result<BatchStatus, StoreError> {
+) -> Stored<BatchStatus> {
     let found = read_batch(s, key, *now, S::LOCK).await?;
     if !step.follows(&found, *term)? {
         return Ok(found.status);

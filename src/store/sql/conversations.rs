@@ -7,7 +7,7 @@ use super::{
 };
 use crate::store::record::{
     Conversation, FinalState, Item, Json, Key, Kind, Millis, NewResponse, Page, PageRequest, Side,
-    StoreError, StoredResponse, weight_of_items, without_known,
+    StoreError, Stored, StoredResponse, weight_of_items, without_known,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(in crate::store) async fn create_conversation<S: Sql>(
     metadata: &Json,
     items: &[Item],
     now: &Millis,
-) -> Result<(), StoreError> {
+) -> Stored {
     let items = without_known(items, |_| false);
     let record = StoredResponse::conversation(key, metadata, &items, s.caps(), *now);
     insert_record(s, &record, Kind::Conversation).await?;
@@ -30,13 +30,13 @@ pub(in crate::store) async fn conversation<S: Sql>(
     s: &mut S,
     key: &Key,
     now: &Millis,
-) -> Result<Conversation, StoreError> {
+) -> Stored<Conversation> {
     let record = record(s, key, Kind::Conversation, *now).await?;
     Ok(Conversation { key: record.key, created: record.created, metadata: record.response })
 }
 
 /// Updates the weight and the age of a conversation after a change.
-async fn renew<S: Sql>(s: &mut S, key: &Key, change: WeightChange, now: Millis) -> Result<(), StoreError> {
+async fn renew<S: Sql>(s: &mut S, key: &Key, change: WeightChange, now: Millis) -> Stored {
     let sql =
         "UPDATE samewire_records SET bytes = $1, touched = $2, expires = $3 WHERE tenant = $4 AND id = $5";
     let values = [
@@ -55,7 +55,7 @@ pub(in crate::store) async fn update_conversation<S: Sql>(
     key: &Key,
     metadata: &Json,
     now: &Millis,
-) -> Result<(), StoreError> {
+) -> Stored {
     let head = head(s, key, Kind::Conversation, *now).await?;
     let sql = "UPDATE samewire_records SET response = $1 WHERE tenant = $2 AND id = $3";
     s.later(sql, &[metadata.into(), (&key.tenant).into(), (&key.id).into()]).await?;
@@ -63,11 +63,7 @@ pub(in crate::store) async fn update_conversation<S: Sql>(
     renew(s, key, WeightChange { before: head.bytes, after: bytes, closing: false }, *now).await
 }
 
-pub(in crate::store) async fn delete_conversation<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    now: &Millis,
-) -> Result<(), StoreError> {
+pub(in crate::store) async fn delete_conversation<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Stored {
     remove(s, key, Kind::Conversation, *now).await
 }
 
@@ -76,7 +72,7 @@ pub(in crate::store) async fn add_items<S: Sql>(
     key: &Key,
     items: &[Item],
     now: &Millis,
-) -> Result<(), StoreError> {
+) -> Stored {
     let head = head(s, key, Kind::Conversation, *now).await?;
     let sql =
         "SELECT id, place FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 ORDER BY place";
@@ -94,7 +90,7 @@ pub(in crate::store) async fn create_in<S: Sql>(
     conversation: &Arc<str>,
     new: &NewResponse,
     now: &Millis,
-) -> Result<(), StoreError> {
+) -> Stored {
     let key = Key { tenant: new.key.tenant.clone(), id: conversation.clone() };
     // The items come first, so that room for the response is not made by evicting the conversation.
     let items = [&*new.input, &*new.output].concat();
@@ -110,7 +106,7 @@ pub(in crate::store) async fn finish_in<S: Sql>(
     term: &u64,
     end: &FinalState,
     now: &Millis,
-) -> Result<(), StoreError> {
+) -> Stored {
     if owned(s, key, *term, *now).await?.state.is_terminal() {
         return finish(s, key, term, end, now).await;
     }
@@ -130,7 +126,7 @@ pub(in crate::store) async fn transcript<S: Sql>(
     key: &Key,
     bytes: &u64,
     now: &Millis,
-) -> Result<Vec<Item>, StoreError> {
+) -> Stored<Vec<Item>> {
     state(s, key, Kind::Conversation, *now).await?;
     let of = "FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1";
     let named = [(&key.tenant).into(), (&key.id).into()];
@@ -148,7 +144,7 @@ pub(in crate::store) async fn conversation_items<S: Sql>(
     key: &Key,
     range: &PageRequest,
     now: &Millis,
-) -> Result<Page, StoreError> {
+) -> Stored<Page> {
     state(s, key, Kind::Conversation, *now).await?;
     page(s, key, Side::Conversation, range).await
 }
@@ -158,7 +154,7 @@ pub(in crate::store) async fn conversation_item<S: Sql>(
     key: &Key,
     id: &Arc<str>,
     now: &Millis,
-) -> Result<Item, StoreError> {
+) -> Stored<Item> {
     state(s, key, Kind::Conversation, *now).await?;
     let sql =
         "SELECT id, body FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 AND id = $3";
@@ -170,7 +166,7 @@ pub(in crate::store) async fn delete_item<S: Sql>(
     key: &Key,
     id: &Arc<str>,
     now: &Millis,
-) -> Result<(), StoreError> {
+) -> Stored {
     let head = head(s, key, Kind::Conversation, *now).await?;
     let sql = "DELETE FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 AND id = $3 \
                RETURNING id, body";

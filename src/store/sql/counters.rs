@@ -2,15 +2,11 @@
 
 use super::{ROWS, Sql, SqlRow, SqlValue, placeholders};
 use crate::store::counters::{Count, Counter};
-use crate::store::record::{Millis, StoreError};
+use crate::store::record::{Millis, StoreError, Stored};
 use std::sync::Arc;
 
 /// Stores a writer's totals in its own rows. A total never decreases, so writes may be repeated and reordered.
-pub(in crate::store) async fn put_counts<S: Sql>(
-    s: &mut S,
-    writer: &Arc<str>,
-    counts: &[Count],
-) -> Result<(), StoreError> {
+pub(in crate::store) async fn put_counts<S: Sql>(s: &mut S, writer: &Arc<str>, counts: &[Count]) -> Stored {
     let sql = "INSERT INTO samewire_counters (name, kind, begins, writer, ends, amount) \
                VALUES ($1, $2, $3, $4, $5, $6) \
                ON CONFLICT (name, kind, begins, writer) DO UPDATE SET amount = excluded.amount \
@@ -34,7 +30,7 @@ pub(in crate::store) async fn counts_of_others<S: Sql>(
     names: &[Arc<str>],
     besides: &Arc<str>,
     now: &Millis,
-) -> Result<Vec<Count>, StoreError> {
+) -> Stored<Vec<Count>> {
     let count = |row: &SqlRow| {
         let kind = u32::try_from(row.int(1)?).map_err(StoreError::unavailable)?;
         let counter = Counter { name: row.text(0)?, kind, begins: row.count(2)? };
@@ -54,7 +50,7 @@ pub(in crate::store) async fn counts_of_others<S: Sql>(
             values.len()
         );
         let rows = s.query(&sql, &values).await?;
-        found.extend(rows.iter().map(count).collect::<Result<Vec<_>, StoreError>>()?);
+        found.extend(rows.iter().map(count).collect::<Stored<Vec<_>>>()?);
     }
     Ok(found)
 }

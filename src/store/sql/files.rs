@@ -4,7 +4,7 @@ use super::{Sql, SqlRow, SqlValue};
 use crate::store::batches::{
     ABANDONED, FileChunk, FileLimits, FilePurpose, FileState, FileUse, NewFile, ResultLines, StoredFile,
 };
-use crate::store::record::{Key, Millis, PageRequest, StoreError};
+use crate::store::record::{Key, Millis, PageRequest, StoreError, Stored};
 use std::sync::Arc;
 
 const FILE: &str = "tenant, id, purpose, name, created, expires, bytes, line_count, chunks";
@@ -15,7 +15,7 @@ const SWEPT: (u64, u64, u64) = (8, 16, 16 << 20);
 
 impl SqlRow {
     /// Reads the columns of [`FILE`].
-    fn file(&self) -> Result<StoredFile, StoreError> {
+    fn file(&self) -> Stored<StoredFile> {
         Ok(StoredFile {
             key: Key { tenant: self.text(0)?, id: self.text(1)? },
             purpose: FilePurpose::of(self.int(2)?),
@@ -28,7 +28,7 @@ impl SqlRow {
         })
     }
 
-    fn chunk(&self) -> Result<FileChunk, StoreError> {
+    fn chunk(&self) -> Stored<FileChunk> {
         Ok(FileChunk {
             place: self.count(0)?,
             first: self.count(1)?,
@@ -45,7 +45,7 @@ async fn check_room<S: Sql>(
     limits: &FileLimits,
     files: u64,
     bytes: u64,
-) -> Result<(), StoreError> {
+) -> Stored {
     let sql = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT), \
                CAST(COALESCE(SUM(CASE WHEN tenant = $1 THEN bytes ELSE 0 END), 0) AS BIGINT), \
                CAST(COALESCE(SUM(CASE WHEN tenant = $1 THEN 1 ELSE 0 END), 0) AS BIGINT) FROM samewire_files";
@@ -60,7 +60,7 @@ async fn insert_file<S: Sql>(
     key: &Key,
     (purpose, name): (FilePurpose, &Arc<str>),
     (created, expires): (Millis, Millis),
-) -> Result<u64, StoreError> {
+) -> Stored<u64> {
     let sql = "INSERT INTO samewire_files (tenant, id, purpose, state, name, created, expires, bytes, line_count, \
                chunks) VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0, 0) ON CONFLICT (tenant, id) DO NOTHING";
     let values = [
@@ -80,7 +80,7 @@ pub(in crate::store) async fn create_file<S: Sql>(
     new: &NewFile,
     limits: &FileLimits,
     now: &Millis,
-) -> Result<(), StoreError> {
+) -> Stored {
     check_room(s, &new.key.tenant, limits, 1, 0).await?;
     let times = (*now, now.saturating_add(ABANDONED));
     match insert_file(s, &new.key, (FilePurpose::Batch, &new.name), times).await? {
@@ -90,7 +90,7 @@ pub(in crate::store) async fn create_file<S: Sql>(
 }
 
 /// Adds a chunk to a file that is being written.
-async fn append<S: Sql>(s: &mut S, key: &Key, chunk: &FileChunk) -> Result<(), StoreError> {
+async fn append<S: Sql>(s: &mut S, key: &Key, chunk: &FileChunk) -> Stored {
     let sql = "INSERT INTO samewire_chunks (tenant, holder, place, first_line, line_count, body) \
                VALUES ($1, $2, $3, $4, $5, $6)";
     let values = [
@@ -113,7 +113,7 @@ async fn append<S: Sql>(s: &mut S, key: &Key, chunk: &FileChunk) -> Result<(), S
 }
 
 /// Reads the chunks and lines that a file has, and locks its row. Fails if it is not being written.
-async fn written<S: Sql>(s: &mut S, key: &Key) -> Result<(u64, u64), StoreError> {
+async fn written<S: Sql>(s: &mut S, key: &Key) -> Stored<(u64, u64)> {
     let sql = format!(
         "SELECT state, chunks, line_count FROM samewire_files WHERE tenant = $1 AND id = $2{}",
         S::LOCK
@@ -129,7 +129,7 @@ pub(in crate::store) async fn append_chunk<S: Sql>(
     chunk: &FileChunk,
     limits: &FileLimits,
     now: &Millis,
-) -> Result<(), StoreError> {
+) -> Stored {
     let (chunks, _) = written(s, key).await?;
     if chunk.place != chunks {
         return if chunk.place < chunks { Ok(()) } else { Err(StoreError::Conflict) };
@@ -147,7 +147,7 @@ pub(super) async fn append_results<S: Sql>(
     key: &Key,
     lines: &ResultLines,
     (limits, now): (&FileLimits, Millis),
-) -> Result<(), StoreError> {
+) -> Stored {
     if lines.count == 0 {
         return Ok(());
     }
@@ -165,7 +165,7 @@ pub(super) async fn complete<S: Sql>(
     key: &Key,
     purpose: FilePurpose,
     expires: Millis,
-) -> Result<u64, StoreError> {
+) -> Stored<u64> {
     let sql = "UPDATE samewire_files SET state = 1, expires = $1, purpose = $2 \
                WHERE tenant = $3 AND id = $4 AND state < 2";
     let values = [expires.into(), (purpose as u64).into(), (&key.tenant).into(), (&key.id).into()];
@@ -177,15 +177,11 @@ pub(in crate::store) async fn finish_file<S: Sql>(
     key: &Key,
     purpose: &FilePurpose,
     expires: &Millis,
-) -> Result<(), StoreError> {
+) -> Stored {
     if complete(s, key, *purpose, *expires).await? == 0 { Err(StoreError::NotFound) } else { Ok(()) }
 }
 
-pub(in crate::store) async fn file<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    now: &Millis,
-) -> Result<StoredFile, StoreError> {
+pub(in crate::store) async fn file<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Stored<StoredFile> {
     let sql = format!(
         "SELECT {FILE} FROM samewire_files WHERE tenant = $1 AND id = $2 AND state = 1 AND expires > $3"
     );
@@ -200,7 +196,7 @@ pub(super) async fn after<S: Sql>(
     tenant: &Arc<str>,
     range: &PageRequest,
     known: usize,
-) -> Result<(String, Vec<SqlValue>), StoreError> {
+) -> Stored<(String, Vec<SqlValue>)> {
     let Some(id) = &range.after else { return Ok((String::new(), Vec::new())) };
     let sql = format!("SELECT created FROM {table} WHERE tenant = $1 AND id = $2");
     let rows = s.query(&sql, &[tenant.into(), id.into()]).await?;
@@ -216,7 +212,7 @@ pub(in crate::store) async fn files<S: Sql>(
     range: &PageRequest,
     purpose: &Option<FilePurpose>,
     now: &Millis,
-) -> Result<Vec<StoredFile>, StoreError> {
+) -> Stored<Vec<StoredFile>> {
     let (condition, more) = after(s, "samewire_files", tenant, range, 2).await?;
     let mut values: Vec<SqlValue> = vec![tenant.into(), now.into()];
     values.extend(more);
@@ -231,11 +227,7 @@ pub(in crate::store) async fn files<S: Sql>(
     s.query(&sql, &values).await?.iter().map(SqlRow::file).collect()
 }
 
-pub(in crate::store) async fn delete_file<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    now: &Millis,
-) -> Result<(), StoreError> {
+pub(in crate::store) async fn delete_file<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Stored {
     let sql = "UPDATE samewire_files SET state = 2, expires = 0 \
                WHERE tenant = $1 AND id = $2 AND state < 2 AND expires > $3";
     if s.execute(sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await? == 0 {
@@ -255,7 +247,7 @@ pub(in crate::store) async fn chunks<S: Sql>(
     key: &Key,
     from: &u64,
     limit: &usize,
-) -> Result<Vec<FileChunk>, StoreError> {
+) -> Stored<Vec<FileChunk>> {
     let sql = "SELECT place, first_line, line_count, body FROM samewire_chunks \
                WHERE tenant = $1 AND holder = $2 AND place >= $3 ORDER BY place LIMIT $4";
     let values = [(&key.tenant).into(), (&key.id).into(), from.into(), (*limit as u64).into()];
@@ -266,7 +258,7 @@ pub(in crate::store) async fn chunk_at<S: Sql>(
     s: &mut S,
     key: &Key,
     line: &u64,
-) -> Result<Option<(u64, u64)>, StoreError> {
+) -> Stored<Option<(u64, u64)>> {
     let sql = "SELECT place, CAST(octet_length(body) AS BIGINT) FROM samewire_chunks \
                WHERE tenant = $1 AND holder = $2 AND first_line <= $3 AND first_line + line_count > $3 \
                ORDER BY first_line DESC LIMIT 1";
@@ -276,7 +268,7 @@ pub(in crate::store) async fn chunk_at<S: Sql>(
 
 /// Removes chunks of a file that goes, and the file with the last ones. `room`: the bytes that may still be removed;
 /// `None` if nothing was yet, so that a chunk of any size goes.
-async fn sweep_file<S: Sql>(s: &mut S, key: &Key, room: &mut Option<u64>) -> Result<u64, StoreError> {
+async fn sweep_file<S: Sql>(s: &mut S, key: &Key, room: &mut Option<u64>) -> Stored<u64> {
     let sql = "SELECT place, CAST(octet_length(body) AS BIGINT) FROM samewire_chunks \
                WHERE tenant = $1 AND holder = $2 ORDER BY place LIMIT $3";
     let chunks = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), SWEPT.1.into()]).await?;
@@ -302,7 +294,7 @@ async fn sweep_file<S: Sql>(s: &mut S, key: &Key, room: &mut Option<u64>) -> Res
     Ok(taken + u64::from(is_last))
 }
 
-pub(in crate::store) async fn sweep_files<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, StoreError> {
+pub(in crate::store) async fn sweep_files<S: Sql>(s: &mut S, now: &Millis) -> Stored<u64> {
     // Two sweeps at once work on different files: each removes a file only if it has removed all of its chunks. Nobody
     // sees a file, or adds to it, once it has begun to go. The input of a batch stays until that has ended, however late.
     let sql = format!(

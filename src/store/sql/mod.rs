@@ -23,7 +23,7 @@ pub(super) use tables::{SCHEMA, readable, tables};
 
 use super::record::{
     CLOSING, Item, Json, Key, Kind, Millis, Owned, Page, PageRequest, Side, State, StoreCaps, StoreError,
-    StoredResponse, Totals,
+    Stored, StoredResponse, Totals,
 };
 use std::pin::pin;
 use std::sync::Arc;
@@ -77,45 +77,45 @@ impl From<&Option<Arc<str>>> for SqlValue {
 pub(super) struct SqlRow(pub(super) Vec<SqlValue>);
 
 impl SqlRow {
-    fn int(&self, at: usize) -> Result<i64, StoreError> {
+    fn int(&self, at: usize) -> Stored<i64> {
         match self.0.get(at) {
             Some(SqlValue::Int(number)) => Ok(*number),
             other => Err(StoreError::unavailable(format_args!("column {at} holds {}", kind_of(other)))),
         }
     }
 
-    fn count(&self, at: usize) -> Result<u64, StoreError> {
+    fn count(&self, at: usize) -> Stored<u64> {
         u64::try_from(self.int(at)?).map_err(StoreError::unavailable)
     }
 
-    fn text(&self, at: usize) -> Result<Arc<str>, StoreError> {
+    fn text(&self, at: usize) -> Stored<Arc<str>> {
         match self.0.get(at) {
             Some(SqlValue::Text(text)) => Ok(Arc::clone(text)),
             other => Err(StoreError::unavailable(format_args!("column {at} holds {}", kind_of(other)))),
         }
     }
 
-    fn maybe(&self, at: usize) -> Result<Option<Arc<str>>, StoreError> {
+    fn maybe(&self, at: usize) -> Stored<Option<Arc<str>>> {
         if self.0.get(at) == Some(&SqlValue::Null) { Ok(None) } else { self.text(at).map(Some) }
     }
 
-    fn state(&self, at: usize) -> Result<State, StoreError> {
+    fn state(&self, at: usize) -> Stored<State> {
         let number = self.int(at)?;
         State::of(number).ok_or_else(|| StoreError::unavailable(format_args!("unknown state {number}")))
     }
 
-    fn item(&self, at: usize) -> Result<Item, StoreError> {
+    fn item(&self, at: usize) -> Stored<Item> {
         Ok(Item { id: self.text(at)?, body: self.text(at + 1)? })
     }
 
     /// Reads tenant, id, term and cancel, in this order.
-    fn owned(&self) -> Result<Owned, StoreError> {
+    fn owned(&self) -> Stored<Owned> {
         let key = Key { tenant: self.text(0)?, id: self.text(1)? };
         Ok(Owned { key, term: self.count(2)?, cancel: self.int(3)? != 0 })
     }
 
     /// Reads the columns of [`RECORD`].
-    fn record(&self) -> Result<StoredResponse, StoreError> {
+    fn record(&self) -> Stored<StoredResponse> {
         Ok(StoredResponse {
             key: Key { tenant: self.text(0)?, id: self.text(1)? },
             version: u32::try_from(self.int(3)?).map_err(StoreError::unavailable)?,
@@ -158,23 +158,23 @@ pub(super) trait Sql {
     /// Returns the limits of the store.
     fn caps(&self) -> &StoreCaps;
 
-    async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<SqlRow>, StoreError>;
+    async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Stored<Vec<SqlRow>>;
 
     /// Returns the first row. Fails with `NotFound` if there is none.
-    async fn one(&mut self, sql: &str, values: &[SqlValue]) -> Result<SqlRow, StoreError> {
+    async fn one(&mut self, sql: &str, values: &[SqlValue]) -> Stored<SqlRow> {
         self.query(sql, values).await?.into_iter().next().ok_or(StoreError::NotFound)
     }
 
-    async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, StoreError>;
+    async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Stored<u64>;
 
     /// Runs a statement whose row count does not matter. It may run later, and fail then, but before the operation
     /// ends.
-    async fn later(&mut self, sql: &str, values: &[SqlValue]) -> Result<(), StoreError> {
+    async fn later(&mut self, sql: &str, values: &[SqlValue]) -> Stored {
         self.execute(sql, values).await.map(|_| ())
     }
 
     /// Returns the totals of the store, including the changes of this transaction.
-    async fn totals(&mut self) -> Result<Totals, StoreError>;
+    async fn totals(&mut self) -> Stored<Totals>;
 
     /// Adds to the totals what this transaction has added or removed.
     fn add_to_totals(&mut self, records: i64, bytes: i64);
@@ -184,16 +184,16 @@ pub(super) trait Sql {
 
     /// Returns true if the disk has room for a record of this size, given that ended ones of `ended` bytes may be
     /// evicted.
-    async fn has_disk(&mut self, _bytes: u64, _ended: u64) -> Result<bool, StoreError> {
+    async fn has_disk(&mut self, _bytes: u64, _ended: u64) -> Stored<bool> {
         Ok(true)
     }
 
     /// Recounts totals that are maintained incrementally, since another process may have changed the tables.
-    async fn recount(&mut self) -> Result<(), StoreError>;
+    async fn recount(&mut self) -> Stored;
 }
 
 /// Returns the result of a future that never waits.
-pub(super) fn ready<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+pub(super) fn ready<T>(work: impl Future<Output = Stored<T>>) -> Stored<T> {
     match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
         Poll::Pending => Err(StoreError::unavailable("a statement waits")),
@@ -211,7 +211,7 @@ struct RecordHead {
 }
 
 /// Reads the head of a record, and locks the row until the end of the transaction.
-async fn head<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<RecordHead, StoreError> {
+async fn head<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Stored<RecordHead> {
     let sql = format!(
         "SELECT state, term, events, bytes, CAST(octet_length(response) AS BIGINT) FROM samewire_records \
          WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4){}",
@@ -228,7 +228,7 @@ async fn head<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<R
     })
 }
 
-async fn owned<S: Sql>(s: &mut S, key: &Key, term: u64, now: Millis) -> Result<RecordHead, StoreError> {
+async fn owned<S: Sql>(s: &mut S, key: &Key, term: u64, now: Millis) -> Stored<RecordHead> {
     let head = head(s, key, Kind::Response, now).await?;
     if head.term == term { Ok(head) } else { Err(StoreError::Fenced) }
 }
@@ -242,7 +242,7 @@ struct WeightChange {
 }
 
 /// Evicts the oldest ended records, except this one, until all limits hold. Called after a write.
-async fn make_room<S: Sql>(s: &mut S, key: &Key, change: WeightChange) -> Result<(), StoreError> {
+async fn make_room<S: Sql>(s: &mut S, key: &Key, change: WeightChange) -> Stored {
     let WeightChange { before, after, closing } = change;
     let closing = closing && after <= before + CLOSING;
     if after > s.caps().record_bytes.max(before) && !closing {
@@ -265,7 +265,7 @@ async fn make_room<S: Sql>(s: &mut S, key: &Key, change: WeightChange) -> Result
 }
 
 /// Removes the oldest ended record other than this one. Returns false if there is none.
-pub(super) async fn evict<S: Sql>(s: &mut S, tenant: &Arc<str>, id: &Arc<str>) -> Result<bool, StoreError> {
+pub(super) async fn evict<S: Sql>(s: &mut S, tenant: &Arc<str>, id: &Arc<str>) -> Stored<bool> {
     let sql = format!(
         "WITH oldest AS (SELECT tenant, id FROM samewire_records WHERE state >= 2 AND NOT (tenant = $1 AND id = $2) \
          ORDER BY touched, tenant, id LIMIT 1{}) \
@@ -280,7 +280,7 @@ pub(super) async fn evict<S: Sql>(s: &mut S, tenant: &Arc<str>, id: &Arc<str>) -
 
 /// Inserts rows of `width` values each, many with one statement. The number of rows is a power of two, so that few
 /// different statements have to be prepared.
-async fn insert<S: Sql>(s: &mut S, into: &str, width: usize, values: &[SqlValue]) -> Result<(), StoreError> {
+async fn insert<S: Sql>(s: &mut S, into: &str, width: usize, values: &[SqlValue]) -> Stored {
     let mut rest = values;
     while let Some(most) = (rest.len() / width).checked_ilog2() {
         let (chunk, after) = rest.split_at(width * ROWS.min(1 << most));
@@ -295,13 +295,7 @@ async fn insert<S: Sql>(s: &mut S, into: &str, width: usize, values: &[SqlValue]
     Ok(())
 }
 
-async fn insert_items<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    side: Side,
-    from: u64,
-    items: &[Item],
-) -> Result<(), StoreError> {
+async fn insert_items<S: Sql>(s: &mut S, key: &Key, side: Side, from: u64, items: &[Item]) -> Stored {
     let mut values = Vec::with_capacity(items.len() * 6);
     for (place, item) in (from..).zip(items) {
         let row = [
@@ -317,7 +311,7 @@ async fn insert_items<S: Sql>(
     insert(s, "samewire_items (tenant, holder, side, place, id, body)", 6, &values).await
 }
 
-async fn insert_events<S: Sql>(s: &mut S, key: &Key, from: u64, bodies: &[Json]) -> Result<(), StoreError> {
+async fn insert_events<S: Sql>(s: &mut S, key: &Key, from: u64, bodies: &[Json]) -> Stored {
     let mut values = Vec::with_capacity(bodies.len() * 4);
     for (seq, body) in (from..).zip(bodies) {
         values.extend([
@@ -330,7 +324,7 @@ async fn insert_events<S: Sql>(s: &mut S, key: &Key, from: u64, bodies: &[Json])
     insert(s, "samewire_events (tenant, holder, seq, body)", 4, &values).await
 }
 
-async fn insert_record<S: Sql>(s: &mut S, record: &StoredResponse, kind: Kind) -> Result<(), StoreError> {
+async fn insert_record<S: Sql>(s: &mut S, record: &StoredResponse, kind: Kind) -> Stored {
     let sql = format!(
         "INSERT INTO samewire_records ({RECORD}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
          $15, $16, $17, $18, $19) ON CONFLICT (tenant, id) DO NOTHING"
@@ -359,7 +353,7 @@ async fn insert_record<S: Sql>(s: &mut S, record: &StoredResponse, kind: Kind) -
     if s.execute(&sql, &values).await? == 0 { Err(StoreError::Conflict) } else { Ok(()) }
 }
 
-async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<StoredResponse, StoreError> {
+async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Stored<StoredResponse> {
     let sql = format!(
         "SELECT {RECORD} FROM samewire_records \
          WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4)"
@@ -368,7 +362,7 @@ async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result
     s.one(&sql, &values).await?.record()
 }
 
-async fn remove<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<(), StoreError> {
+async fn remove<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Stored {
     let sql = "DELETE FROM samewire_records \
                WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4) RETURNING bytes";
     let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
@@ -378,14 +372,14 @@ async fn remove<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result
 }
 
 /// Reads the state of a record without locking it; [`head`] is for operations that write.
-async fn state<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<SqlRow, StoreError> {
+async fn state<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Stored<SqlRow> {
     let sql = "SELECT state, events FROM samewire_records \
                WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4)";
     let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
     s.one(sql, &values).await
 }
 
-async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, range: &PageRequest) -> Result<Page, StoreError> {
+async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, range: &PageRequest) -> Stored<Page> {
     let (pick, than, order) = if range.descending { ("MIN", "<", "DESC") } else { ("MAX", ">", "ASC") };
     let mut values = vec![(&key.tenant).into(), (&key.id).into(), (side as i64).into()];
     let mut bound = String::new();
@@ -419,7 +413,7 @@ fn placeholders(values: usize) -> String {
     (2..=values).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) async fn sweep<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, StoreError> {
+pub(super) async fn sweep<S: Sql>(s: &mut S, now: &Millis) -> Stored<u64> {
     let sql = format!(
         "WITH expired AS (SELECT tenant, id FROM samewire_records WHERE state >= 2 AND expires <= $1 LIMIT 1000{}) \
          DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM expired) RETURNING bytes",
@@ -438,11 +432,11 @@ pub(super) async fn sweep<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, StoreE
     Ok(rows.len() as u64 + counters)
 }
 
-pub(super) async fn totals<S: Sql>(s: &mut S) -> Result<Totals, StoreError> {
+pub(super) async fn totals<S: Sql>(s: &mut S) -> Stored<Totals> {
     s.totals().await
 }
 
-pub(super) async fn has_room<S: Sql>(s: &mut S, bytes: &u64) -> Result<(), StoreError> {
+pub(super) async fn has_room<S: Sql>(s: &mut S, bytes: &u64) -> Stored {
     // Only a write shows whether writing is possible. The row is removed in the same transaction, before others can
     // see it.
     s.later("INSERT INTO samewire_schema (version, reader) VALUES (0, 0)", &[]).await?;
@@ -454,7 +448,7 @@ pub(super) async fn has_room<S: Sql>(s: &mut S, bytes: &u64) -> Result<(), Store
 }
 
 /// Counts records and their weight. `clause`: ` WHERE …`, or empty for all records.
-pub(super) async fn count<S: Sql>(s: &mut S, clause: &str) -> Result<Totals, StoreError> {
+pub(super) async fn count<S: Sql>(s: &mut S, clause: &str) -> Stored<Totals> {
     let sql =
         format!("SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM samewire_records{clause}");
     let row = s.one(&sql, &[]).await?;

@@ -1,14 +1,10 @@
 //! Operations on the ownership of running responses: cancellation, heartbeats, and take-over.
 
 use super::{RECORD, Sql, SqlRow, head, owned};
-use crate::store::record::{Key, Kind, Millis, Owned, State, StoreError, StoredResponse};
+use crate::store::record::{Key, Kind, Millis, Owned, State, StoreError, Stored, StoredResponse};
 use std::sync::Arc;
 
-pub(in crate::store) async fn request_cancel<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    now: &Millis,
-) -> Result<State, StoreError> {
+pub(in crate::store) async fn request_cancel<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Stored<State> {
     let head = head(s, key, Kind::Response, *now).await?;
     if !head.state.is_terminal() {
         let sql = "UPDATE samewire_records SET cancel = 1 WHERE tenant = $1 AND id = $2";
@@ -17,17 +13,13 @@ pub(in crate::store) async fn request_cancel<S: Sql>(
     Ok(head.state)
 }
 
-pub(in crate::store) async fn running<S: Sql>(s: &mut S, owner: &Arc<str>) -> Result<Vec<Owned>, StoreError> {
+pub(in crate::store) async fn running<S: Sql>(s: &mut S, owner: &Arc<str>) -> Stored<Vec<Owned>> {
     let sql = "SELECT tenant, id, term, cancel FROM samewire_records WHERE state < 2 AND owner = $1 \
                ORDER BY tenant, id";
     s.query(sql, &[owner.into()]).await?.iter().map(SqlRow::owned).collect()
 }
 
-pub(in crate::store) async fn heartbeat<S: Sql>(
-    s: &mut S,
-    owner: &Arc<str>,
-    now: &Millis,
-) -> Result<u64, StoreError> {
+pub(in crate::store) async fn heartbeat<S: Sql>(s: &mut S, owner: &Arc<str>, now: &Millis) -> Stored<u64> {
     // A response that somebody is writing to does not hold up the others; its owner's events renew its lease.
     let sql = format!(
         "WITH own AS (SELECT tenant, id FROM samewire_records WHERE state < 2 AND owner = $1{}) \
@@ -43,7 +35,7 @@ pub(in crate::store) async fn orphans<S: Sql>(
     owner: &Arc<str>,
     limit: &usize,
     now: &Millis,
-) -> Result<Vec<StoredResponse>, StoreError> {
+) -> Stored<Vec<StoredResponse>> {
     let sql = format!(
         "WITH free AS (SELECT tenant, id FROM samewire_records WHERE state < 2 AND lease <= $1 \
          ORDER BY lease, tenant, id LIMIT $2{}) UPDATE samewire_records SET owner = $3, term = term + 1, lease = $4 \
@@ -64,7 +56,7 @@ pub(in crate::store) async fn take_over<S: Sql>(
     term: &u64,
     owner: &Arc<str>,
     now: &Millis,
-) -> Result<StoredResponse, StoreError> {
+) -> Stored<StoredResponse> {
     if owned(s, key, *term, *now).await?.state.is_terminal() {
         return Err(StoreError::Conflict);
     }

@@ -6,15 +6,11 @@ use super::{
 };
 use crate::store::record::{
     FinalState, Item, Json, Key, Kind, LINKS, Millis, NewResponse, Page, PageRequest, Side, State,
-    StoreError, StoredEvents, StoredReplay, StoredResponse, weight_of_events, weight_of_items,
+    StoreError, Stored, StoredEvents, StoredReplay, StoredResponse, weight_of_events, weight_of_items,
 };
 use std::sync::Arc;
 
-pub(in crate::store) async fn create<S: Sql>(
-    s: &mut S,
-    new: &NewResponse,
-    now: &Millis,
-) -> Result<(), StoreError> {
+pub(in crate::store) async fn create<S: Sql>(s: &mut S, new: &NewResponse, now: &Millis) -> Stored {
     let record = StoredResponse::first(new, s.caps(), *now);
     insert_record(s, &record, Kind::Response).await?;
     insert_items(s, &new.key, Side::Input, 0, &new.input).await?;
@@ -28,7 +24,7 @@ pub(in crate::store) async fn start<S: Sql>(
     term: &u64,
     response: &Json,
     now: &Millis,
-) -> Result<(), StoreError> {
+) -> Stored {
     let head = owned(s, key, *term, *now).await?;
     match head.state {
         State::Queued => {}
@@ -49,7 +45,7 @@ pub(in crate::store) async fn append_events<S: Sql>(
     term: &u64,
     events: &StoredEvents,
     now: &Millis,
-) -> Result<(), StoreError> {
+) -> Stored {
     let head = owned(s, key, *term, *now).await?;
     if head.state.is_terminal() {
         return Err(StoreError::Conflict);
@@ -70,7 +66,7 @@ pub(in crate::store) async fn finish<S: Sql>(
     term: &u64,
     finish: &FinalState,
     now: &Millis,
-) -> Result<(), StoreError> {
+) -> Stored {
     let head = owned(s, key, *term, *now).await?;
     if head.state.is_terminal() {
         let same = head.state == finish.state && get(s, key, now).await?.response == finish.response;
@@ -99,15 +95,11 @@ pub(in crate::store) async fn finish<S: Sql>(
     make_room(s, key, WeightChange { before: head.bytes, after: bytes, closing: true }).await
 }
 
-pub(in crate::store) async fn get<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    now: &Millis,
-) -> Result<StoredResponse, StoreError> {
+pub(in crate::store) async fn get<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Stored<StoredResponse> {
     record(s, key, Kind::Response, *now).await
 }
 
-pub(in crate::store) async fn delete<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<(), StoreError> {
+pub(in crate::store) async fn delete<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Stored {
     remove(s, key, Kind::Response, *now).await
 }
 
@@ -116,7 +108,7 @@ pub(in crate::store) async fn input_items<S: Sql>(
     key: &Key,
     range: &PageRequest,
     now: &Millis,
-) -> Result<Page, StoreError> {
+) -> Stored<Page> {
     state(s, key, Kind::Response, *now).await?;
     page(s, key, Side::Input, range).await
 }
@@ -127,7 +119,7 @@ pub(in crate::store) async fn events_after<S: Sql>(
     after: &Option<u64>,
     limit: &usize,
     now: &Millis,
-) -> Result<StoredReplay, StoreError> {
+) -> Stored<StoredReplay> {
     let row = state(s, key, Kind::Response, *now).await?;
     let (state, total) = (row.state(0)?, row.count(1)?);
     let from = after.map_or(0, |after| after.saturating_add(1));
@@ -141,7 +133,7 @@ pub(in crate::store) async fn events_after<S: Sql>(
 }
 
 /// Reads a response and its ancestors, youngest first.
-async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Result<Vec<Arc<str>>, StoreError> {
+async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Stored<Vec<Arc<str>>> {
     let sql = "WITH RECURSIVE links (id, previous, state, expires, conversation, depth) AS (
         SELECT id, previous, state, expires, conversation, CAST(1 AS BIGINT) FROM samewire_records
         WHERE tenant = $1 AND id = $2 AND kind = 0
@@ -183,7 +175,7 @@ pub(in crate::store) async fn chain<S: Sql>(
     key: &Key,
     bytes: &u64,
     now: &Millis,
-) -> Result<Vec<Item>, StoreError> {
+) -> Stored<Vec<Item>> {
     let mut ids = links(s, key, *now).await?;
     ids.reverse();
     let mut weight = 0;
@@ -212,7 +204,7 @@ pub(in crate::store) async fn chain<S: Sql>(
     Ok(items)
 }
 
-pub(in crate::store) async fn refresh<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<(), StoreError> {
+pub(in crate::store) async fn refresh<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Stored {
     let sql = "UPDATE samewire_records SET expires = $1, touched = $2
         WHERE tenant = $3 AND kind = 0 AND state >= 2 AND expires > $2 AND expires <= $4 AND id IN (
             WITH RECURSIVE links (id, previous, depth) AS (
@@ -239,7 +231,7 @@ pub(in crate::store) async fn resolve<S: Sql>(
     tenant: &Arc<str>,
     ids: &[Arc<str>],
     now: &Millis,
-) -> Result<Vec<Option<Item>>, StoreError> {
+) -> Stored<Vec<Option<Item>>> {
     let sql = "SELECT i.id, i.body FROM samewire_items AS i \
                JOIN samewire_records AS r ON r.tenant = i.tenant AND r.id = i.holder \
                WHERE i.tenant = $1 AND i.id = $2 AND (r.state < 2 OR r.expires > $3) \

@@ -1,12 +1,12 @@
 //! Tables, and the statements that create them.
 
-use crate::store::record::StoreError;
+use crate::store::record::{StoreError, Stored};
 
 /// Version of the tables, and the oldest version of samewire (by this number) that may still use them.
 pub(in crate::store) const SCHEMA: (i64, i64) = (4, 1);
 
 /// Checks that this version may use tables of the given version and oldest reader. Fails if they need a newer one.
-pub(in crate::store) fn readable((version, reader): (i64, i64)) -> Result<(), StoreError> {
+pub(in crate::store) fn readable((version, reader): (i64, i64)) -> Stored {
     if reader <= SCHEMA.0 {
         return Ok(());
     }
