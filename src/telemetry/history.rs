@@ -14,10 +14,10 @@ pub const STEP: Duration = Duration::from_secs(5);
 /// Number of points that are kept: half an hour.
 const MAX_POINTS: usize = 360;
 
-/// Figures of one step, over all upstreams.
+/// Figures over all upstreams: those of one step, or those since the start of the process.
 #[derive(Clone, Debug)]
 pub struct HistoryPoint {
-    /// End of the step.
+    /// End of the step, or time of the snapshot.
     pub at: SystemTime,
     /// Requests that have ended.
     pub requests: u64,
@@ -31,30 +31,21 @@ pub struct HistoryPoint {
     pub tokens: u64,
 }
 
-/// Snapshot of the metrics that the history is made of, as counts since the start of the process.
-#[derive(Clone, Debug)]
-pub(super) struct MetricsSnapshot {
-    pub(super) requests: u64,
-    pub(super) errors: u64,
-    pub(super) first_token: HistogramSnapshot,
-    pub(super) inter_token: HistogramSnapshot,
-    pub(super) tokens: u64,
-}
-
 /// History of the process.
 #[derive(Debug, Default)]
 pub struct History(Mutex<HistoryState>);
 
 #[derive(Debug, Default)]
 struct HistoryState {
-    last: Option<MetricsSnapshot>,
+    /// Last snapshot: the counts since the start.
+    last: Option<HistoryPoint>,
     points: VecDeque<HistoryPoint>,
 }
 
 impl History {
     /// Takes a snapshot. From the second one on, each adds a point.
     pub fn sample(&self, metrics: &Metrics, at: SystemTime) {
-        let now = metrics.snapshot();
+        let now = metrics.snapshot(at);
         let mut state = self.0.lock();
         if let Some(before) = state.last.replace(now.clone()) {
             if state.points.len() >= MAX_POINTS {

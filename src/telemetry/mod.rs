@@ -11,6 +11,7 @@ mod build;
 mod discovery;
 #[cfg(feature = "otlp")]
 mod export;
+mod figures;
 mod history;
 mod json_line;
 mod log;
@@ -39,11 +40,11 @@ use crate::named::named;
 use crate::wire::event::Usage;
 use crate::wire::fault::Fault;
 use crate::wire::rule::{Rule, Tally};
-use history::MetricsSnapshot;
+use figures::figures;
 use parking_lot::RwLock;
 use std::fmt::Write;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Panics since the start. Static, because the panic hook is per process.
 static PANICS: Gauge = Gauge::of(0);
@@ -139,50 +140,60 @@ pub struct RuleCount {
     pub count: u64,
 }
 
-/// Registry of all metrics of the process. Rendered on each scrape of the admin listener.
-#[derive(Debug)]
-pub struct Metrics {
-    upstreams: RwLock<Vec<Arc<UpstreamMetrics>>>,
-    /// Metrics of requests that no upstream was selected for.
-    without_upstream: UpstreamMetrics,
-    requests: Counters<4>,
-    tokens: Counters<3>,
-    rewrites: Counters<2>,
-    attempts: Counters<2>,
-    model_fallbacks: Counters<2>,
-    repetitions: Counters<1>,
-    key_requests: Counters<1>,
-    key_tokens: Counters<2>,
-    in_flight: [Gauge; RouteLabel::ALL.len()],
-    rewriting: Histogram,
-    planning: Histogram,
-    /// Duration of store operations, one histogram per operation name.
-    pub store: Arc<Histograms>,
-    /// Retries that the retry budget has suppressed since the start.
-    pub budget_exhausted: Gauge,
-    /// Failures of the store to answer about daily or monthly quotas.
-    pub quota_failures: Gauge,
-    /// 1 if the last reload of the configuration succeeded, else 0.
-    pub reloaded: Gauge,
-    /// Failed `accept` calls.
-    pub accept_errors: Gauge,
+figures! {
+    /// Registry of all metrics of the process. Rendered on each scrape of the admin listener.
+    pub struct Metrics(room: &SeriesBudget, key_room: &SeriesBudget) {
+        upstreams: RwLock<Vec<Arc<UpstreamMetrics>>> = RwLock::default(),
+        /// Metrics of requests that no upstream was selected for.
+        without_upstream: UpstreamMetrics = UpstreamMetrics::new("none"),
+        requests: Counters<4> = Counters::new(["route", "upstream", "status", "end"], room),
+        tokens: Counters<3> = Counters::new(["upstream", "model", "kind"], room),
+        rewrites: Counters<2> = Counters::new(["engine", "rule"], room),
+        attempts: Counters<2> = Counters::new(["upstream", "outcome"], room),
+        model_fallbacks: Counters<2> = Counters::new(["model", "to"], room),
+        repetitions: Counters<1> = Counters::new(["model"], room),
+        key_requests: Counters<1> = Counters::new(["key"], key_room),
+        key_tokens: Counters<2> = Counters::new(["key", "kind"], key_room),
+        in_flight: [Gauge; RouteLabel::ALL.len()] = Default::default(),
+        rewriting: Histogram = Histogram::new(TINY),
+        planning: Histogram = Histogram::new(TINY),
+        /// Duration of store operations, one histogram per operation name.
+        pub store: Arc<Histograms> = Arc::new(Histograms::new("op", STORE)),
+        /// Metrics of certificates and TLS handshakes.
+        pub tls: TlsMetrics = TlsMetrics::new(),
+        discovery: RwLock<Vec<Arc<DiscoveryMetrics>>> = RwLock::default(),
+    }
     /// Bytes of request bodies now in memory.
-    pub bodies: Arc<Gauge>,
-    /// Idle connections that were closed to make room for new ones.
-    pub evicted: Gauge,
-    /// Connections refused because the limit was reached.
-    pub refused_connections: Gauge,
+    pub bodies: Arc<Gauge> = "gauge" "samewire_bodies_in_flight_bytes" "Request bodies in memory.",
     /// Batches that run here.
-    pub batches_running: Gauge,
+    pub batches_running: Gauge = "gauge" "samewire_batches_running" "Batches that this process runs.",
     /// Lines of batches that run here.
-    pub batch_lines_in_flight: Gauge,
+    pub batch_lines_in_flight: Gauge = "gauge" "samewire_batch_lines_in_flight"
+        "Lines of batches under way.",
     /// Lines of batches with a successful answer.
-    pub batch_lines_completed: Gauge,
+    pub batch_lines_completed: Gauge = "counter" "samewire_batch_lines_completed_total"
+        "Lines of batches with a successful answer.",
     /// Lines of batches that ended in an error.
-    pub batch_lines_failed: Gauge,
-    /// Metrics of certificates and TLS handshakes.
-    pub tls: TlsMetrics,
-    discovery: RwLock<Vec<Arc<DiscoveryMetrics>>>,
+    pub batch_lines_failed: Gauge = "counter" "samewire_batch_lines_failed_total"
+        "Lines of batches that ended in an error.",
+    /// 1 if the last reload of the configuration succeeded, else 0.
+    pub reloaded: Gauge = "gauge" "samewire_config_last_reload_success"
+        "Whether the configuration read last is in force.",
+    /// Retries that the retry budget has suppressed since the start.
+    pub budget_exhausted: Gauge = "counter" "samewire_retry_budget_exhausted_total"
+        "Requests that were not sent again because too many were.",
+    /// Failed `accept` calls.
+    pub accept_errors: Gauge = "counter" "samewire_accept_errors_total"
+        "Connections that could not be accepted.",
+    /// Idle connections that were closed to make room for new ones.
+    pub evicted: Gauge = "counter" "samewire_connections_evicted_total"
+        "Idle connections closed to make room for others.",
+    /// Connections refused because the limit was reached.
+    pub refused_connections: Gauge = "counter" "samewire_connections_refused_total"
+        "Connections for which there was no room.",
+    /// Failures of the store to answer about daily or monthly quotas.
+    pub quota_failures: Gauge = "counter" "samewire_quota_store_failures_total"
+        "Times that the store did not answer about quotas of a day or a month.",
 }
 
 /// Maximum number of series of all counters together; with the histograms of eight upstreams that makes less than
@@ -202,36 +213,9 @@ const TINY: &[f64] =
 
 impl Default for Metrics {
     fn default() -> Self {
-        let (room, key_room) = (SeriesBudget::of(COUNTERS), SeriesBudget::of(KEY_COUNTERS));
-        Self {
-            upstreams: RwLock::default(),
-            without_upstream: UpstreamMetrics::new("none"),
-            requests: Counters::new(["route", "upstream", "status", "end"], &room),
-            tokens: Counters::new(["upstream", "model", "kind"], &room),
-            rewrites: Counters::new(["engine", "rule"], &room),
-            attempts: Counters::new(["upstream", "outcome"], &room),
-            model_fallbacks: Counters::new(["model", "to"], &room),
-            repetitions: Counters::new(["model"], &room),
-            key_requests: Counters::new(["key"], &key_room),
-            key_tokens: Counters::new(["key", "kind"], &key_room),
-            in_flight: Default::default(),
-            rewriting: Histogram::new(TINY),
-            planning: Histogram::new(TINY),
-            store: Arc::new(Histograms::new("op", STORE)),
-            budget_exhausted: Gauge::default(),
-            quota_failures: Gauge::default(),
-            reloaded: Gauge::of(1),
-            accept_errors: Gauge::default(),
-            bodies: Arc::default(),
-            evicted: Gauge::default(),
-            refused_connections: Gauge::default(),
-            batches_running: Gauge::default(),
-            batch_lines_in_flight: Gauge::default(),
-            batch_lines_completed: Gauge::default(),
-            batch_lines_failed: Gauge::default(),
-            tls: TlsMetrics::default(),
-            discovery: RwLock::default(),
-        }
+        let metrics = Self::new(&SeriesBudget::of(COUNTERS), &SeriesBudget::of(KEY_COUNTERS));
+        metrics.reloaded.set(1);
+        metrics
     }
 }
 
@@ -336,8 +320,8 @@ impl Metrics {
         })
     }
 
-    /// Returns the counts that the history is made of.
-    fn snapshot(&self) -> MetricsSnapshot {
+    /// Returns the counts that the history is made of, since the start of the process.
+    fn snapshot(&self, at: SystemTime) -> HistoryPoint {
         let (mut requests, mut errors, mut tokens) = (0, 0, 0);
         self.requests.counts(|[.., end], count| {
             requests += count;
@@ -350,7 +334,7 @@ impl Metrics {
             upstream.first_token.add_to(&mut first_token);
             upstream.inter_token.add_to(&mut inter_token);
         }
-        MetricsSnapshot { requests, errors, first_token, inter_token, tokens }
+        HistoryPoint { at, requests, errors, first_token, inter_token, tokens }
     }
 
     /// Renders all metrics in the Prometheus text format, as the answer to one scrape.
@@ -382,34 +366,8 @@ impl Metrics {
             "What was changed in requests and mended in answers.",
             &mut out,
         );
-        let name = "samewire_bodies_in_flight_bytes";
-        series::single(name, "Request bodies in memory.", "gauge", self.bodies.value(), &mut out);
-        self.render_batches(&mut out);
-        let name = "samewire_config_last_reload_success";
-        let help = "Whether the configuration read last is in force.";
-        series::single(name, help, "gauge", self.reloaded.value(), &mut out);
+        Self::render_gauges(&[self], |_| "", &mut out);
         for (name, help, count) in [
-            (
-                "samewire_retry_budget_exhausted_total",
-                "Requests that were not sent again because too many were.",
-                &self.budget_exhausted,
-            ),
-            ("samewire_accept_errors_total", "Connections that could not be accepted.", &self.accept_errors),
-            (
-                "samewire_connections_evicted_total",
-                "Idle connections closed to make room for others.",
-                &self.evicted,
-            ),
-            (
-                "samewire_connections_refused_total",
-                "Connections for which there was no room.",
-                &self.refused_connections,
-            ),
-            (
-                "samewire_quota_store_failures_total",
-                "Times that the store did not answer about quotas of a day or a month.",
-                &self.quota_failures,
-            ),
             ("samewire_panics_total", "Bugs that ended a request.", &PANICS),
             ("samewire_log_lines_dropped_total", "Log lines that nobody could take.", &log::DROPPED),
             (
@@ -426,38 +384,11 @@ impl Metrics {
             series::single(name, help, "counter", count.value(), &mut out);
         }
         self.tls.render(&mut out);
-        discovery::render(
-            self.discovery.read().iter().filter(|one| is_used(one)).map(|one| &**one),
-            &mut out,
-        );
+        let watches = self.discovery.read();
+        let watches: Vec<_> = watches.iter().filter(|one| is_used(one)).map(|one| &**one).collect();
+        discovery::render(&watches, &mut out);
         process(&mut out);
         out
-    }
-
-    fn render_batches(&self, out: &mut String) {
-        for (name, help, kind, value) in [
-            ("samewire_batches_running", "Batches that this process runs.", "gauge", &self.batches_running),
-            (
-                "samewire_batch_lines_in_flight",
-                "Lines of batches under way.",
-                "gauge",
-                &self.batch_lines_in_flight,
-            ),
-            (
-                "samewire_batch_lines_completed_total",
-                "Lines of batches with a successful answer.",
-                "counter",
-                &self.batch_lines_completed,
-            ),
-            (
-                "samewire_batch_lines_failed_total",
-                "Lines of batches that ended in an error.",
-                "counter",
-                &self.batch_lines_failed,
-            ),
-        ] {
-            series::single(name, help, kind, value.value(), out);
-        }
     }
 
     /// Writes what is counted by model, and the attempts.
@@ -478,7 +409,7 @@ impl Metrics {
 
     fn render_upstreams(&self, out: &mut String) {
         let all = self.upstreams.read();
-        let all: Vec<_> = all.iter().filter(|one| is_used(one)).collect();
+        let all: Vec<_> = all.iter().filter(|one| is_used(one)).map(|one| &**one).collect();
         let name = "samewire_time_to_first_token_seconds";
         series::head(name, "From a request's arrival to the engine's first word.", "histogram", out);
         all.iter().for_each(|one| one.first_token.render(name, &one.labels, out));
@@ -487,39 +418,8 @@ impl Metrics {
         all.iter().for_each(|one| one.inter_token.render(name, &one.labels, out));
         let name = "samewire_request_seconds";
         series::head(name, "From a request's arrival to its end.", "histogram", out);
-        all.iter()
-            .map(|one| &***one)
-            .chain([&self.without_upstream])
-            .for_each(|one| one.render_requests(name, out));
-        type Of = fn(&UpstreamMetrics) -> &Gauge;
-        let gauges: [(_, _, _, Of); 5] = [
-            ("samewire_upstream_up", "gauge", "Whether the upstream answers its probes.", |one| &one.up),
-            (
-                "samewire_upstream_circuit_open",
-                "gauge",
-                "Whether the upstream is ejected, because its answers fail.",
-                |one| &one.circuit_open,
-            ),
-            ("samewire_upstream_active_streams", "gauge", "Exchanges under way with the upstream.", |one| {
-                &one.active
-            }),
-            (
-                "samewire_upstream_cancels_total",
-                "counter",
-                "Exchanges that were broken off from here.",
-                |one| &one.cancels,
-            ),
-            (
-                "samewire_upstream_prefix_hits_total",
-                "counter",
-                "Requests chosen for the beginning of their prompt, which the upstream had got before.",
-                |one| &one.prefix_hits,
-            ),
-        ];
-        for (name, kind, help, gauge) in gauges {
-            series::head(name, help, kind, out);
-            all.iter().for_each(|one| gauge(one).render(name, &one.labels, out));
-        }
+        all.iter().chain([&&self.without_upstream]).for_each(|one| one.render_requests(name, out));
+        UpstreamMetrics::render_gauges(&all, |one| &one.labels, out);
         type Written = fn(&UpstreamMetrics, &str, &mut String);
         let told: [(_, _, Written); 3] = [
             (

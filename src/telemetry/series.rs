@@ -33,8 +33,10 @@ impl Gauge {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// Appends the value, without braces if there are no labels.
     pub(super) fn render(&self, name: &str, labels: &str, out: &mut String) {
-        let _ = writeln!(out, "{name}{{{labels}}} {}", self.value());
+        let (open, close) = if labels.is_empty() { ("", "") } else { ("{", "}") };
+        let _ = writeln!(out, "{name}{open}{labels}{close} {}", self.value());
     }
 }
 

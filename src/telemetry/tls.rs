@@ -1,16 +1,20 @@
 //! Metrics of TLS towards clients: certificates and handshakes.
 
+use super::figures::figures;
 use super::series::{self, Gauge};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Metrics of certificate reloads and handshakes. Rendered only if a certificate has been loaded.
-#[derive(Debug, Default)]
-pub struct TlsMetrics {
-    /// True once a certificate has been loaded.
-    on: AtomicBool,
-    good: Gauge,
-    ends: Gauge,
-    failed: Gauge,
+figures! {
+    /// Metrics of certificate reloads and handshakes. Rendered only if a certificate has been loaded.
+    pub struct TlsMetrics() {
+        /// True once a certificate has been loaded.
+        on: AtomicBool = AtomicBool::new(false),
+    }
+    good: Gauge = "gauge" "samewire_tls_reload_success" "Whether the certificate in use is that of the files.",
+    ends: Gauge = "gauge" "samewire_tls_certificate_expiry_seconds"
+        "When the certificate in use ends, in seconds since 1970.",
+    failed: Gauge = "counter" "samewire_tls_handshake_failures_total"
+        "Connections that ended before they were encrypted.",
 }
 
 impl TlsMetrics {
@@ -32,30 +36,8 @@ impl TlsMetrics {
     }
 
     pub(super) fn render(&self, out: &mut String) {
-        if !self.on.load(Ordering::Relaxed) {
-            return;
-        }
-        for (name, help, kind, value) in [
-            (
-                "samewire_tls_reload_success",
-                "Whether the certificate in use is that of the files.",
-                "gauge",
-                &self.good,
-            ),
-            (
-                "samewire_tls_certificate_expiry_seconds",
-                "When the certificate in use ends, in seconds since 1970.",
-                "gauge",
-                &self.ends,
-            ),
-            (
-                "samewire_tls_handshake_failures_total",
-                "Connections that ended before they were encrypted.",
-                "counter",
-                &self.failed,
-            ),
-        ] {
-            series::single(name, help, kind, value.value(), out);
+        if self.on.load(Ordering::Relaxed) {
+            Self::render_gauges(&[self], |_| "", out);
         }
     }
 }

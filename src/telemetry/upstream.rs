@@ -1,5 +1,6 @@
 //! Metrics of one upstream: state, load, and durations.
 
+use super::figures::figures;
 use super::series::{self, Gauge, Histogram};
 use super::{RouteLabel, SECONDS, SHORT};
 use crate::engine::{EngineLoad, EngineVersion, Front};
@@ -7,53 +8,41 @@ use parking_lot::Mutex;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Metrics of one upstream. The upstream's own state updates them, and each scrape reads them.
-#[derive(Debug)]
-pub struct UpstreamMetrics {
-    /// Name of the upstream, which is also its label.
-    pub name: Arc<str>,
-    /// Rendered `upstream` label.
-    pub(super) labels: String,
-    /// Rendered labels of the detected engine; empty until it is known.
-    kind: Mutex<String>,
-    /// Load that the engine last reported, if it reports any.
-    busy: Mutex<Option<EngineLoad>>,
+figures! {
+    /// Metrics of one upstream. The upstream's own state updates them, and each scrape reads them.
+    pub struct UpstreamMetrics(name: &str) {
+        /// Name of the upstream, which is also its label.
+        pub name: Arc<str> = name.into(),
+        /// Rendered `upstream` label.
+        pub(super) labels: String = series::labels(&[("upstream", name)]),
+        /// Rendered labels of the detected engine; empty until it is known.
+        kind: Mutex<String> = Mutex::default(),
+        /// Load that the engine last reported, if it reports any.
+        busy: Mutex<Option<EngineLoad>> = Mutex::default(),
+        /// Time from a request's arrival to the first text of the engine.
+        pub first_token: Histogram = Histogram::new(SECONDS),
+        /// Time between two writes to a client, which approximates the time between tokens.
+        pub inter_token: Histogram = Histogram::new(SHORT),
+        /// Durations of requests, by route.
+        pub(super) request_seconds: [Histogram; RouteLabel::ALL.len()] =
+            std::array::from_fn(|_| Histogram::new(SECONDS)),
+    }
     /// 1 if the upstream answers its probes, else 0.
-    pub up: Gauge,
+    pub up: Gauge = "gauge" "samewire_upstream_up" "Whether the upstream answers its probes.",
     /// 1 if the circuit breaker has ejected the upstream, else 0.
-    pub circuit_open: Gauge,
+    pub circuit_open: Gauge = "gauge" "samewire_upstream_circuit_open"
+        "Whether the upstream is ejected, because its answers fail.",
     /// Exchanges in progress with the upstream now.
-    pub active: Gauge,
+    pub active: Gauge = "gauge" "samewire_upstream_active_streams" "Exchanges under way with the upstream.",
     /// Exchanges that the proxy broke off before their end, for example because the client left.
-    pub cancels: Gauge,
+    pub cancels: Gauge = "counter" "samewire_upstream_cancels_total"
+        "Exchanges that were broken off from here.",
     /// Requests that it got because it had got the beginning of their prompts.
-    pub prefix_hits: Gauge,
-    /// Time from a request's arrival to the first text of the engine.
-    pub first_token: Histogram,
-    /// Time between two writes to a client, which approximates the time between tokens.
-    pub inter_token: Histogram,
-    /// Durations of requests, by route.
-    pub(super) request_seconds: [Histogram; RouteLabel::ALL.len()],
+    pub prefix_hits: Gauge = "counter" "samewire_upstream_prefix_hits_total"
+        "Requests chosen for the beginning of their prompt, which the upstream had got before.",
 }
 
 impl UpstreamMetrics {
-    pub(super) fn new(name: &str) -> Self {
-        Self {
-            name: name.into(),
-            labels: series::labels(&[("upstream", name)]),
-            kind: Mutex::default(),
-            busy: Mutex::default(),
-            up: Gauge::default(),
-            circuit_open: Gauge::default(),
-            active: Gauge::default(),
-            cancels: Gauge::default(),
-            prefix_hits: Gauge::default(),
-            first_token: Histogram::new(SECONDS),
-            inter_token: Histogram::new(SHORT),
-            request_seconds: std::array::from_fn(|_| Histogram::new(SECONDS)),
-        }
-    }
-
     /// Sets the detected engine. Label values come from closed sets and a parsed version, never from the engine's
     /// own text.
     pub fn set_kind(&self, engine: &str, version: Option<EngineVersion>, front: Front) {
