@@ -76,8 +76,8 @@ impl Answer {
                 let json = read_within(&event.data, &left);
                 left.set(left.get().checked_sub(1).ok_or_else(too_many)?);
                 // Most servers name no event.
-                let is_plain = event.name == "message";
-                let name = if is_plain { Cow::Borrowed("message") } else { Cow::Owned(event.name) };
+                let is_plain = event.event == "message";
+                let name = if is_plain { Cow::Borrowed("message") } else { Cow::Owned(event.event) };
                 frames.push(Frame { name, json, raw: event.data });
                 Ok(())
             });
@@ -196,7 +196,6 @@ mod tests {
     use crate::exchange::Request;
     use bytes::Bytes;
     use http::{HeaderMap, Method, StatusCode};
-    use std::time::Duration;
 
     fn answer(body: &str, most: usize) -> Answer {
         let request = Request {
@@ -209,7 +208,6 @@ mod tests {
             request,
             status: StatusCode::OK,
             headers: HeaderMap::new(),
-            head: Duration::ZERO,
             body: body.as_bytes().to_vec(),
             pieces: Vec::new(),
             ended: Ended::Clean,

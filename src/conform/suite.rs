@@ -236,7 +236,6 @@ mod tests {
     use crate::exchange::{Ended, Request};
     use http::{HeaderMap, HeaderValue, Method, StatusCode};
     use std::collections::BTreeSet;
-    use std::time::Duration;
 
     fn answer(request: SuiteRequest, status: u16, kind: &'static str, body: &str, ended: Ended) -> Answer {
         let mut headers = HeaderMap::new();
@@ -245,7 +244,7 @@ mod tests {
         let request = Request { method: Method::POST, ..sent };
         let status = StatusCode::from_u16(status).unwrap();
         let (body, pieces) = (body.as_bytes().to_vec(), Vec::new());
-        Answer::new(&Exchange { request, status, headers, head: Duration::ZERO, body, pieces, ended })
+        Answer::new(&Exchange { request, status, headers, body, pieces, ended })
     }
 
     #[test]

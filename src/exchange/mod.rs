@@ -11,7 +11,6 @@ mod secrets;
 mod send;
 mod target;
 
-pub use events::Event;
 pub use idle::{Idle, idle};
 pub use save::save;
 pub use send::{Bounds, Failure, Sender};
@@ -22,7 +21,6 @@ use crate::named::named;
 use crate::visible::excerpt;
 use bytes::Bytes;
 use http::HeaderMap;
-use std::time::Duration;
 
 /// Most characters of the address of a redirect.
 const LOCATION: usize = 120;
@@ -63,8 +61,6 @@ pub struct Exchange {
     pub status: http::StatusCode,
     /// Headers of the answer.
     pub headers: HeaderMap,
-    /// Time from the request to the head of the answer.
-    pub head: Duration,
     /// Body as far as it came.
     pub body: Vec<u8>,
     /// Pieces of the body, each with the time since the request.
@@ -112,8 +108,8 @@ mod tests {
             let path = "/v1/models".to_owned();
             let request =
                 Request { method: Method::GET, path, headers: HeaderMap::new(), body: Bytes::new() };
-            let (body, pieces, head, ended) = (Vec::new(), Vec::new(), Duration::ZERO, Ended::Clean);
-            Exchange { request, status, headers, head, body, pieces, ended }.redirect()
+            let (body, pieces, ended) = (Vec::new(), Vec::new(), Ended::Clean);
+            Exchange { request, status, headers, body, pieces, ended }.redirect()
         };
         for (location, expected) in [
             ("https://a/v1", "status 308 redirects to https://a/v1: use that address as URL"),

@@ -149,7 +149,6 @@ impl Sender {
             request,
             status: response.status(),
             headers: response.headers().clone(),
-            head: start.elapsed(),
             body: Vec::new(),
             pieces: Vec::new(),
             ended: Ended::Clean,

@@ -194,7 +194,6 @@ mod tests {
                 request: question.for_model("m"),
                 status: StatusCode::from_u16(*status).unwrap(),
                 headers,
-                head: Duration::ZERO,
                 body: body.as_bytes().to_vec(),
                 pieces: Vec::new(),
                 ended: *ended,
