@@ -9,15 +9,15 @@ use core::fmt;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-macro_rules! choice {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)* }) => {
+macro_rules! choices {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)* })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
         pub enum $name { $($(#[$vdoc])* #[serde(rename = $word)] $variant,)* }
-    };
+    )*};
 }
 
-choice! {
+choices! {
     /// Key under which reasoning text reaches the client (2.4). Client libraries disagree on the name.
     ReasoningField {
         /// `reasoning_content`
@@ -29,8 +29,7 @@ choice! {
         /// Removal: answers have no reasoning text, and nothing else changes.
         None = "none",
     }
-}
-choice! {
+
     /// Content of the role frame, the first frame of a choice (2.3 rule 2).
     RoleFrame {
         /// The role alone, in the first frame of each choice.
@@ -38,8 +37,7 @@ choice! {
         /// The OpenAI service's form: role, empty content, null refusal.
         Openai = "openai",
     }
-}
-choice! {
+
     /// Finish reason of an answer to a `tool_choice` that forces a named function (2.6).
     NamedToolChoiceFinish {
         /// `tool_calls`, the same as for every other call, although the engine may say `stop`.
@@ -47,8 +45,7 @@ choice! {
         /// `stop` stays `stop`, as the OpenAI service has it for forced functions.
         Openai = "openai",
     }
-}
-choice! {
+
     /// Meaning of `[DONE]` without a finish reason, which some engines forget to send (3.3).
     MissingFinish {
         /// The answer is incomplete and fails with `upstream_incomplete`.
@@ -56,8 +53,7 @@ choice! {
         /// The choice stopped normally, for engines that are known to omit the finish.
         Stop = "stop",
     }
-}
-choice! {
+
     /// Shape of the error frame in a stream (3.2).
     ErrorFrame {
         /// `{"error":{…}}`, as openai-python and openai-node expect it.
@@ -65,8 +61,7 @@ choice! {
         /// Error object with `message` and `type` repeated at the top, for clients that look for them there.
         FlatNested = "flat+nested",
     }
-}
-choice! {
+
     /// Share of an engine's own error text that clients see (3.4).
     EngineErrors {
         /// `redact` for clients of the same machine, `redact_4xx` for others; the configuration says which
@@ -81,6 +76,206 @@ choice! {
         /// No text of the engine: clients read the fixed message of the class and the request id.
         Mask = "mask",
     }
+
+    /// Treatment of an engine event whose data is not a JSON object (3.3).
+    InvalidEvent {
+        /// The stream ends with the error `upstream_invalid_event`.
+        #[default] Error = "error",
+        /// The event is dropped and counted under the rule `invalid_skipped`.
+        Skip = "skip",
+    }
+
+    /// Treatment of `system_fingerprint`, which may reveal the engine and its version (2.7).
+    SystemFingerprint {
+        /// Removed from all frames and answers, so that clients do not learn the engine's build.
+        #[default] Strip = "strip",
+        /// Replaced with a hash, salted with `fingerprint_salt`, that still shows when the engine changes.
+        Hash = "hash",
+        /// Kept as the engine sends it.
+        Pass = "pass",
+    }
+
+    /// Treatment of fields in an engine's answer that the format does not name (1.6).
+    UnknownFields {
+        /// Removed, at every level of the answer.
+        #[default] Strip = "strip",
+        /// Kept under `x_upstream` of the chunk or of the choice.
+        Pass = "pass",
+        /// Kept in place, null values included; those of a delta or message move to the choice's `x_upstream`.
+        InPlace = "in_place",
+    }
+
+    /// Treatment of the ids that engines give to tool calls (2.5 rule 8).
+    ToolCallIds {
+        /// Engine-specific prefixes become `call_`; other ids are opaque and stay, because chat templates may parse
+        /// them.
+        #[default] Canonical = "canonical",
+        /// Ids stay as the engine sends them; only missing ones are derived.
+        Preserve = "preserve",
+        /// Ids are replaced with a hash unless they are `call_` and at most 59 letters, digits, `_` and `-`.
+        Strict = "strict",
+    }
+
+    /// Repair of a tool call's arguments that are no JSON (2.5 rule 15).
+    RepairArguments {
+        /// No repair: arguments pass as the model wrote them.
+        #[default] Off = "off",
+        /// Markup after a complete value is dropped, such as `</tool_call>`.
+        Tail = "tail",
+        /// The same, and a fixed list of mistakes in the value is corrected, for which the value is held to its end.
+        Json = "json",
+    }
+
+    /// Treatment of usage that the engine sends on every chunk (2.8).
+    ContinuousUsage {
+        /// Removed from all other frames; only the usage frame has it.
+        #[default] Strip = "strip",
+        /// Kept on the frames if the request asked for it (`continuous_usage_stats`).
+        Pass = "pass",
+        /// Kept on the frames on which the engine sends it, for engines configured to send it always.
+        Always = "always",
+    }
+
+    /// Set of events and fields in a Responses stream, for clients of different specifications (4.9).
+    ResponsesDialect {
+        /// Events of the OpenAI service alone.
+        #[default] Openai = "openai",
+        /// Events of the Open Responses specification instead of the service's.
+        Openresponses = "openresponses",
+        /// Events of the OpenAI service and older ones; at the end, the used share of the client's limits.
+        CodexLegacy = "codex-legacy",
+    }
+
+    /// Place of reasoning text in a Responses answer; clients differ in which one they read (4.5).
+    ResponsesReasoning {
+        /// Content of reasoning items; also their summary if the request has `reasoning.summary`.
+        Content = "content",
+        /// Summary of reasoning items, the only part that some clients show.
+        Summary = "summary",
+        /// Content and summary, with the same text: many clients show the summary alone, and do not ask for it.
+        #[default] Both = "both",
+        /// No place: reasoning is removed from the answer.
+        None = "none",
+    }
+
+    /// Padding of delta frames, which hides the length of their text from observers of the connection (2.9).
+    Obfuscation {
+        /// No padding, whatever the request asks for.
+        #[default] Off = "off",
+        /// Padding if the request asks for it (`stream_options.include_obfuscation`).
+        OnRequest = "on_request",
+    }
+
+    /// Treatment of fields in a request that the API does not name (2.10).
+    RequestUnknown {
+        /// Forwarded unchanged, because engines have many extensions.
+        #[default] Pass = "pass",
+        /// Removed from the request that the engine gets; the rest is sent.
+        Drop = "drop",
+        /// Refused: the whole request fails with `unknown_parameter`.
+        Reject = "reject",
+    }
+
+    /// Treatment of a tool in a Responses request that the engine cannot serve (4.2).
+    UnsupportedTools {
+        /// Removed; the log and the header `x-samewire-dropped` name it.
+        #[default] Drop = "drop",
+        /// Refused: the whole request fails with `unsupported_value`.
+        Reject = "reject",
+    }
+
+    /// Treatment of a content block in a Messages request that no engine can read, such as a PDF (messages 3.3).
+    UnsupportedContent {
+        /// Refused: the whole request fails with the path of the block.
+        #[default] Reject = "reject",
+        /// Removed; the log and the header `x-samewire-dropped` name it.
+        Drop = "drop",
+    }
+
+    /// Treatment of a system block in a Messages request that only carries a client's billing text (messages 3.2).
+    BillingBlock {
+        /// Removed: it changes from request to request, and would spoil the engine's prefix cache.
+        #[default] Drop = "drop",
+        /// Kept as any other text.
+        Keep = "keep",
+    }
+
+    /// Share of the thinking that a client of Messages sees (messages 4.3).
+    MessagesThinking {
+        /// Share that the request asks for: the text, or blocks without it.
+        #[default] Request = "request",
+        /// The text, unless the request switches thinking off.
+        Shown = "shown",
+        /// Blocks without text, whose signature carries it in sealed form.
+        Omitted = "omitted",
+        /// No blocks of thinking.
+        None = "none",
+    }
+
+    /// Treatment of system messages after the first, or after other messages (2.10).
+    SystemMessages {
+        /// Kept; merged once the engine's chat template has refused them.
+        #[default] Auto = "auto",
+        /// Kept in every case; they are never merged.
+        Keep = "keep",
+        /// Merged into one message at the start, for chat templates that take only one.
+        Merge = "merge",
+    }
+
+    /// Role of the chat message that carries the `instructions` of a Responses request (4.2).
+    InstructionsRole {
+        /// `system`
+        #[default] System = "system",
+        /// `developer`
+        Developer = "developer",
+    }
+
+    /// Treatment of messages with the role `developer` in the input of a request (2.10, 4.3).
+    DeveloperRole {
+        /// Replaced with `system`, which every chat template knows.
+        #[default] System = "system",
+        /// Kept, for models whose chat template knows the role.
+        Developer = "developer",
+    }
+
+    /// Treatment of the `prompt_cache_key` of a Responses request: ignored, or used to separate prompts in the
+    /// engine's cache (4.2).
+    PromptCacheKey {
+        /// Removed: prompts of different keys share the engine's cache.
+        #[default] Drop = "drop",
+        /// Sent as `cache_salt` to engines that support it: prompts of different keys share no cache entries.
+        CacheSalt = "cache_salt",
+    }
+
+    /// Treatment of text in the Harmony format of gpt-oss that an engine left unparsed (6).
+    Harmony {
+        /// Passed on as ordinary text, markers included.
+        #[default] Off = "off",
+        /// Parsed as text, by the markers of the format in it.
+        Text = "text",
+        /// Parsed by its tokens, if the engine sends them and there is a vocabulary; else as text.
+        Tokens = "tokens",
+    }
+
+    /// Place of reasoning in text that an engine left unparsed (7).
+    ThinkMode {
+        /// No place: the text is not searched for reasoning.
+        #[default] Off = "off",
+        /// A block at the start, if the text begins with its start tag.
+        Auto = "auto",
+        /// The start, without a tag: the chat template has already opened the block.
+        Forced = "forced",
+        /// Every block between a start tag and an end tag, anywhere in the text.
+        Anywhere = "anywhere",
+    }
+
+    /// End of an answer that repeats itself (2.13).
+    GuardFinish {
+        /// The finish reason `length`: the answer was cut.
+        #[default] Length = "length",
+        /// The error `upstream_incomplete`.
+        Error = "error",
+    }
 }
 
 impl EngineErrors {
@@ -93,229 +288,6 @@ impl EngineErrors {
             Self::Auto => Self::Redact4xx,
             _ => self,
         }
-    }
-}
-
-choice! {
-    /// Treatment of an engine event whose data is not a JSON object (3.3).
-    InvalidEvent {
-        /// The stream ends with the error `upstream_invalid_event`.
-        #[default] Error = "error",
-        /// The event is dropped and counted under the rule `invalid_skipped`.
-        Skip = "skip",
-    }
-}
-choice! {
-    /// Treatment of `system_fingerprint`, which may reveal the engine and its version (2.7).
-    SystemFingerprint {
-        /// Removed from all frames and answers, so that clients do not learn the engine's build.
-        #[default] Strip = "strip",
-        /// Replaced with a hash, salted with `fingerprint_salt`, that still shows when the engine changes.
-        Hash = "hash",
-        /// Kept as the engine sends it.
-        Pass = "pass",
-    }
-}
-choice! {
-    /// Treatment of fields in an engine's answer that the format does not name (1.6).
-    UnknownFields {
-        /// Removed, at every level of the answer.
-        #[default] Strip = "strip",
-        /// Kept under `x_upstream` of the chunk or of the choice.
-        Pass = "pass",
-        /// Kept in place, null values included; those of a delta or message move to the choice's `x_upstream`.
-        InPlace = "in_place",
-    }
-}
-choice! {
-    /// Treatment of the ids that engines give to tool calls (2.5 rule 8).
-    ToolCallIds {
-        /// Engine-specific prefixes become `call_`; other ids are opaque and stay, because chat templates may parse
-        /// them.
-        #[default] Canonical = "canonical",
-        /// Ids stay as the engine sends them; only missing ones are derived.
-        Preserve = "preserve",
-        /// Ids are replaced with a hash unless they are `call_` and at most 59 letters, digits, `_` and `-`.
-        Strict = "strict",
-    }
-}
-choice! {
-    /// Repair of a tool call's arguments that are no JSON (2.5 rule 15).
-    RepairArguments {
-        /// No repair: arguments pass as the model wrote them.
-        #[default] Off = "off",
-        /// Markup after a complete value is dropped, such as `</tool_call>`.
-        Tail = "tail",
-        /// The same, and a fixed list of mistakes in the value is corrected, for which the value is held to its end.
-        Json = "json",
-    }
-}
-choice! {
-    /// Treatment of usage that the engine sends on every chunk (2.8).
-    ContinuousUsage {
-        /// Removed from all other frames; only the usage frame has it.
-        #[default] Strip = "strip",
-        /// Kept on the frames if the request asked for it (`continuous_usage_stats`).
-        Pass = "pass",
-        /// Kept on the frames on which the engine sends it, for engines configured to send it always.
-        Always = "always",
-    }
-}
-choice! {
-    /// Set of events and fields in a Responses stream, for clients of different specifications (4.9).
-    ResponsesDialect {
-        /// Events of the OpenAI service alone.
-        #[default] Openai = "openai",
-        /// Events of the Open Responses specification instead of the service's.
-        Openresponses = "openresponses",
-        /// Events of the OpenAI service and older ones; at the end, the used share of the client's limits.
-        CodexLegacy = "codex-legacy",
-    }
-}
-choice! {
-    /// Place of reasoning text in a Responses answer; clients differ in which one they read (4.5).
-    ResponsesReasoning {
-        /// Content of reasoning items; also their summary if the request has `reasoning.summary`.
-        Content = "content",
-        /// Summary of reasoning items, the only part that some clients show.
-        Summary = "summary",
-        /// Content and summary, with the same text: many clients show the summary alone, and do not ask for it.
-        #[default] Both = "both",
-        /// No place: reasoning is removed from the answer.
-        None = "none",
-    }
-}
-choice! {
-    /// Padding of delta frames, which hides the length of their text from observers of the connection (2.9).
-    Obfuscation {
-        /// No padding, whatever the request asks for.
-        #[default] Off = "off",
-        /// Padding if the request asks for it (`stream_options.include_obfuscation`).
-        OnRequest = "on_request",
-    }
-}
-choice! {
-    /// Treatment of fields in a request that the API does not name (2.10).
-    RequestUnknown {
-        /// Forwarded unchanged, because engines have many extensions.
-        #[default] Pass = "pass",
-        /// Removed from the request that the engine gets; the rest is sent.
-        Drop = "drop",
-        /// Refused: the whole request fails with `unknown_parameter`.
-        Reject = "reject",
-    }
-}
-choice! {
-    /// Treatment of a tool in a Responses request that the engine cannot serve (4.2).
-    UnsupportedTools {
-        /// Removed; the log and the header `x-samewire-dropped` name it.
-        #[default] Drop = "drop",
-        /// Refused: the whole request fails with `unsupported_value`.
-        Reject = "reject",
-    }
-}
-choice! {
-    /// Treatment of a content block in a Messages request that no engine can read, such as a PDF (messages 3.3).
-    UnsupportedContent {
-        /// Refused: the whole request fails with the path of the block.
-        #[default] Reject = "reject",
-        /// Removed; the log and the header `x-samewire-dropped` name it.
-        Drop = "drop",
-    }
-}
-choice! {
-    /// Treatment of a system block in a Messages request that only carries a client's billing text (messages 3.2).
-    BillingBlock {
-        /// Removed: it changes from request to request, and would spoil the engine's prefix cache.
-        #[default] Drop = "drop",
-        /// Kept as any other text.
-        Keep = "keep",
-    }
-}
-choice! {
-    /// Share of the thinking that a client of Messages sees (messages 4.3).
-    MessagesThinking {
-        /// Share that the request asks for: the text, or blocks without it.
-        #[default] Request = "request",
-        /// The text, unless the request switches thinking off.
-        Shown = "shown",
-        /// Blocks without text, whose signature carries it in sealed form.
-        Omitted = "omitted",
-        /// No blocks of thinking.
-        None = "none",
-    }
-}
-choice! {
-    /// Treatment of system messages after the first, or after other messages (2.10).
-    SystemMessages {
-        /// Kept; merged once the engine's chat template has refused them.
-        #[default] Auto = "auto",
-        /// Kept in every case; they are never merged.
-        Keep = "keep",
-        /// Merged into one message at the start, for chat templates that take only one.
-        Merge = "merge",
-    }
-}
-choice! {
-    /// Role of the chat message that carries the `instructions` of a Responses request (4.2).
-    InstructionsRole {
-        /// `system`
-        #[default] System = "system",
-        /// `developer`
-        Developer = "developer",
-    }
-}
-choice! {
-    /// Treatment of messages with the role `developer` in the input of a request (2.10, 4.3).
-    DeveloperRole {
-        /// Replaced with `system`, which every chat template knows.
-        #[default] System = "system",
-        /// Kept, for models whose chat template knows the role.
-        Developer = "developer",
-    }
-}
-choice! {
-    /// Treatment of the `prompt_cache_key` of a Responses request: ignored, or used to separate prompts in the
-    /// engine's cache (4.2).
-    PromptCacheKey {
-        /// Removed: prompts of different keys share the engine's cache.
-        #[default] Drop = "drop",
-        /// Sent as `cache_salt` to engines that support it: prompts of different keys share no cache entries.
-        CacheSalt = "cache_salt",
-    }
-}
-choice! {
-    /// Treatment of text in the Harmony format of gpt-oss that an engine left unparsed (6).
-    Harmony {
-        /// Passed on as ordinary text, markers included.
-        #[default] Off = "off",
-        /// Parsed as text, by the markers of the format in it.
-        Text = "text",
-        /// Parsed by its tokens, if the engine sends them and there is a vocabulary; else as text.
-        Tokens = "tokens",
-    }
-}
-choice! {
-    /// Place of reasoning in text that an engine left unparsed (7).
-    ThinkMode {
-        /// No place: the text is not searched for reasoning.
-        #[default] Off = "off",
-        /// A block at the start, if the text begins with its start tag.
-        Auto = "auto",
-        /// The start, without a tag: the chat template has already opened the block.
-        Forced = "forced",
-        /// Every block between a start tag and an end tag, anywhere in the text.
-        Anywhere = "anywhere",
-    }
-}
-
-choice! {
-    /// End of an answer that repeats itself (2.13).
-    GuardFinish {
-        /// The finish reason `length`: the answer was cut.
-        #[default] Length = "length",
-        /// The error `upstream_incomplete`.
-        Error = "error",
     }
 }
 
