@@ -245,7 +245,7 @@ mod tests {
                 }
                 let marked =
                     frames.iter().flat_map(frame::Frame::changes).filter(|one| *one == change).count();
-                let tally = rewriter.summary().tally;
+                let tally = rewriter.reader.summary().tally;
                 let counted = tally.iter().find(|(rule, _)| rule.name() == change.rule());
                 let counted = counted.map_or(0, |(_, times)| times as usize);
                 assert_eq!(marked, counted, "{name}, {}: {}", scene.scenario, change.rule());

@@ -261,7 +261,7 @@ impl Writer {
     /// Returns the error that replaces the whole answer: no event has been written yet, or the output is a single
     /// object.
     fn error_response(&self) -> Option<&Failure> {
-        if self.stream { self.rewriter.failure() } else { self.rewriter.any_failure() }
+        if self.stream { self.rewriter.writer.failure() } else { self.rewriter.reader.failure() }
     }
 }
 
@@ -550,9 +550,11 @@ impl<'t> Filter<'t> {
         };
         let is_error = matches!(self.body, InputState::Error(_));
         let (summary, any, stream) = match &self.body {
-            InputState::Events(writer) => {
-                (Some(writer.rewriter.summary()), writer.rewriter.any_failure().cloned(), writer.stream)
-            }
+            InputState::Events(writer) => (
+                Some(writer.rewriter.reader.summary()),
+                writer.rewriter.reader.failure().cloned(),
+                writer.stream,
+            ),
             _ => (None, None, false),
         };
         let failure = error.clone().or(any);
@@ -580,7 +582,8 @@ impl<'t> Filter<'t> {
             return Ok(false);
         }
         let InputState::Events(writer) = &mut self.body else { return Ok(false) };
-        let (mut out, success) = (std::mem::take(&mut writer.out), writer.rewriter.any_failure().is_none());
+        let (mut out, success) =
+            (std::mem::take(&mut writer.out), writer.rewriter.reader.failure().is_none());
         if !writer.stream {
             self.end_line(out.open());
         }

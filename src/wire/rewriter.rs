@@ -5,7 +5,7 @@
 //! ```
 
 use super::disclosure::EngineKey;
-use super::encode::{Encode, Response, encoder};
+use super::encode::{Encode, encoder};
 use super::fast_path::FastPath;
 use super::fault::{Failure, Fault};
 use super::normalise::{AnswerWriter, EncoderOutput};
@@ -18,8 +18,10 @@ use crate::json::Raw;
 
 /// Rewriter: the pipeline for one answer, from engine bytes to canonical bytes.
 pub struct Rewriter {
-    pub(super) reader: AnswerReader,
-    writer: AnswerWriter,
+    /// Reader of the engine's answer.
+    pub reader: AnswerReader,
+    /// Writer of the client's answer.
+    pub writer: AnswerWriter,
 }
 
 /// Reader of one engine's answer: the stages before the encoder. A merged answer has several, one for each choice.
@@ -55,11 +57,6 @@ impl Rewriter {
         }
     }
 
-    /// Returns the two halves, for an answer that is merged from several engine answers.
-    pub fn into_parts(self) -> (AnswerReader, AnswerWriter) {
-        (self.reader, self.writer)
-    }
-
     /// See [`AnswerReader::push`].
     pub fn push(&mut self, bytes: &[u8], out: &mut OutputBuffer) -> Progress {
         self.reader.push(bytes, &mut self.writer, out);
@@ -84,54 +81,9 @@ impl Rewriter {
         self.progress()
     }
 
-    /// Sets the time, in Unix seconds, for output until the next call.
-    pub fn clock(&mut self, now: u64) {
-        self.writer.clock(now);
-    }
-
-    /// Returns the encoder of a Responses answer, which knows more of it than the bytes that it has written.
-    pub fn response(&self) -> Option<&Response> {
-        self.writer.response()
-    }
-
-    /// Returns the encoder of a Responses answer, to write what its events do not cause.
-    pub fn response_mut(&mut self) -> Option<&mut Response> {
-        self.writer.response_mut()
-    }
-
-    /// See [`AnswerReader::missing_choices`].
-    pub fn missing_choices(&self) -> Option<MissingChoices> {
-        self.reader.missing_choices()
-    }
-
-    /// See [`AnswerReader::fail_missing_choices`].
-    pub fn fail_missing_choices(&mut self, out: &mut OutputBuffer) {
-        self.reader.fail_missing_choices(&mut self.writer, out);
-    }
-
-    /// See [`AnswerWriter::commit`].
-    pub fn commit(&mut self) {
-        self.writer.commit();
-    }
-
-    /// See [`AnswerWriter::failure`].
-    pub fn failure(&self) -> Option<&Failure> {
-        self.writer.failure()
-    }
-
-    /// See [`AnswerReader::failure`].
-    pub fn any_failure(&self) -> Option<&Failure> {
-        self.reader.failure()
-    }
-
     /// Returns the progress of the answer: whether content has come, and whether it has ended.
     pub fn progress(&self) -> Progress {
         self.writer.progress(self.reader.progress())
-    }
-
-    /// Returns the summary of the answer so far, for logs and metrics.
-    pub fn summary(&self) -> Summary {
-        self.reader.summary()
     }
 }
 

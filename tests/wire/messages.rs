@@ -180,7 +180,7 @@ fn fault_u56_arguments_behind_the_end_of_their_call() {
     let mut rewriter = case.rewriter(false);
     let mut out = OutputBuffer::default();
     rewriter.push(&case.input, &mut out);
-    assert!(rewriter.progress().ended && rewriter.any_failure().is_some());
+    assert!(rewriter.progress().ended && rewriter.reader.failure().is_some());
     let mut whole = case.clone();
     whole.request["stream"] = json!(false);
     let answer = whole.run(&Cut::Whole);

@@ -103,7 +103,7 @@ fn as_response(request: &str, message: &str, finish: &str, reasoning: ResponsesR
     let mut out = OutputBuffer::default();
     rewriter
         .whole(if message.starts_with("{\"id\"") { message.as_bytes() } else { input.as_bytes() }, &mut out);
-    assert_eq!(rewriter.failure(), None);
+    assert_eq!(rewriter.writer.failure(), None);
     String::from_utf8(out.to_vec()).unwrap()
 }
 

@@ -116,12 +116,12 @@ struct Step {
 
 impl Step {
     fn of(writer: &mut Writer, input: Input<'_>) -> Self {
-        let before = writer.rewriter.summary();
+        let before = writer.rewriter.reader.summary();
         let earlier = std::mem::take(&mut writer.out);
         writer.rewrite(input);
         let written = std::mem::replace(&mut writer.out, earlier).join();
-        let summary = writer.rewriter.summary();
-        let refuses = writer.rewriter.any_failure().is_some_and(|failure| {
+        let summary = writer.rewriter.reader.summary();
+        let refuses = writer.rewriter.reader.failure().is_some_and(|failure| {
             failure.engine.is_none() && !matches!(failure.fault, Fault::Aborted | Fault::Incomplete)
         });
         let used = summary.tally.since(&before.tally).collect();

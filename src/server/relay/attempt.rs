@@ -316,7 +316,7 @@ pub(in crate::server) struct PendingRequest {
 impl PendingRequest {
     /// Returns a request for which a single engine answer is all that is needed.
     pub(in crate::server) fn single(answer: PendingAnswer, rewriter: Rewriter, fallbacks: Fallbacks) -> Self {
-        let (reader, writer) = rewriter.into_parts();
+        let Rewriter { reader, writer } = rewriter;
         Self { answer, reader, writer, others: Vec::new(), fallbacks }
     }
 }

@@ -54,10 +54,10 @@ pub(in crate::server) async fn compact(
     let mut rewriter = Rewriter::with_encoder(shape, stamp.clone(), encoder);
     let mut object = OutputBuffer::default();
     rewriter.whole(&answer, &mut object);
-    if let Some(failure) = rewriter.any_failure() {
+    if let Some(failure) = rewriter.reader.failure() {
         return Err(failure.clone());
     }
-    reply.note(|record| record.summarised(rewriter.summary()));
+    reply.note(|record| record.summarised(rewriter.reader.summary()));
     let summary = CompactSummary::of(&object.join()).ok_or_else(|| {
         Failure::from(Fault::Incomplete).with_message("The upstream engine did not complete the summary.")
     })?;

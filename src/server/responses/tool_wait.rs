@@ -283,10 +283,10 @@ impl WaitingStream {
             match std::mem::replace(&mut self.stage, WaitStage::Over) {
                 WaitStage::Over => return None,
                 WaitStage::Failed(mut rewriter) => {
-                    let finished = self.writer.as_ref().and_then(|_| rewriter.response()?.finished());
+                    let finished = self.writer.as_ref().and_then(|_| rewriter.writer.response()?.finished());
                     let write_end = |persisted| {
                         let mut end = OutputBuffer::default();
-                        if let Some(response) = rewriter.response_mut() {
+                        if let Some(response) = rewriter.writer.response_mut() {
                             response.write_end(persisted, &mut end);
                         }
                         end.join()
@@ -448,7 +448,7 @@ impl WaitingStream {
             plan::response(&self.continuation.truncatable.request, &self.continuation.route());
         let mut rewriter = Rewriter::with_encoder(shape, self.stamp.clone(), encoder);
         let mut out = OutputBuffer::default();
-        rewriter.commit();
+        rewriter.writer.commit();
         rewriter.fail(failure, &mut out);
         self.stage = WaitStage::Failed(Box::new(rewriter));
         out.join()

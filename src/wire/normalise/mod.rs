@@ -639,16 +639,16 @@ mod tests {
         }
 
         fn times(&self, rule: Rule) -> u32 {
-            self.rewriter.summary().tally.times(rule)
+            self.rewriter.reader.summary().tally.times(rule)
         }
 
         /// Returns the code of the failure; none if there is none.
         fn failure(&self) -> Option<String> {
-            self.rewriter.any_failure().and_then(|failure| failure.code.as_deref().map(str::to_owned))
+            self.rewriter.reader.failure().and_then(|failure| failure.code.as_deref().map(str::to_owned))
         }
 
         fn finishes(&self) -> Vec<&'static str> {
-            self.rewriter.summary().finishes.iter().map(|reason| reason.as_str()).collect()
+            self.rewriter.reader.summary().finishes.iter().map(|reason| reason.as_str()).collect()
         }
     }
 
@@ -677,7 +677,7 @@ mod tests {
         let two = |may_lack| Shape { choices: 2, may_lack, ..plain() };
         let (a, stop, b, stop_b) = (content(0, "a"), finish(0, "stop"), content(1, "b"), finish(1, "stop"));
         let lacks = |answer: &Answer| {
-            answer.rewriter.missing_choices().map(|missing| (missing.choices, missing.requested))
+            answer.rewriter.reader.missing_choices().map(|missing| (missing.choices, missing.requested))
         };
         for ended in [
             Answer::of(two(true), &[&a, &stop, DONE]),
@@ -702,7 +702,7 @@ mod tests {
     #[test]
     fn a_whole_answer_without_choices_is_invalid() {
         let answer = whole(plain(), &format!(r#"{{"choices":[],{USAGE}}}"#));
-        let failure = answer.rewriter.any_failure().unwrap();
+        let failure = answer.rewriter.reader.failure().unwrap();
         assert_eq!(
             failure.message,
             "Server error: the upstream engine returned an invalid response (HTTP 200)."
@@ -777,7 +777,7 @@ mod tests {
         ] {
             let answer = Answer::of(shape, data);
             assert_eq!((answer.times(Rule::UsageMoved), answer.times(Rule::UsageMissing)), (moved, missing));
-            let usage = answer.rewriter.summary().usage;
+            let usage = answer.rewriter.reader.summary().usage;
             let expected = data.iter().any(|data| data.contains("usage")).then_some((2, 3));
             assert_eq!(usage.map(|usage| (usage.prompt, usage.completion)), expected, "{data:?}");
         }
@@ -916,7 +916,7 @@ mod tests {
         let body = r#"{"choices":[{"index":0,"message":{"tool_calls":[{"id":"c","function":{"arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#;
         for (answer, status) in [(stream, 502), (whole(plain(), body), 500)] {
             assert_eq!(answer.failure().as_deref(), Some("upstream_invalid_tool_call"));
-            assert_eq!(answer.rewriter.any_failure().map(|failure| failure.status), Some(status));
+            assert_eq!(answer.rewriter.reader.failure().map(|failure| failure.status), Some(status));
         }
     }
 
@@ -958,11 +958,11 @@ mod tests {
         for commits in [false, true] {
             let mut answer = Answer::of(plain(), &[]);
             if commits {
-                answer.rewriter.commit();
+                answer.rewriter.writer.commit();
             }
             let answer = answer.finish(Ending::Reset);
             assert_eq!(
-                (answer.count("upstream_incomplete"), answer.rewriter.failure().is_none()),
+                (answer.count("upstream_incomplete"), answer.rewriter.writer.failure().is_none()),
                 (usize::from(commits), commits)
             );
         }

@@ -538,7 +538,7 @@ fn answered_with(options: Options, to: &str, body: &str, answer: &[&str]) -> Str
         );
         rewriter.whole(whole.as_bytes(), &mut out);
     }
-    assert_eq!(rewriter.any_failure().map(|failure| failure.message.clone()), None);
+    assert_eq!(rewriter.reader.failure().map(|failure| failure.message.clone()), None);
     String::from_utf8(out.join().to_vec()).unwrap()
 }
 

@@ -159,7 +159,7 @@ impl Case {
         } else {
             rewriter.whole(&self.input, &mut out);
         }
-        match rewriter.failure() {
+        match rewriter.writer.failure() {
             Some(failure) => {
                 assert!(out.is_empty(), "{}: bytes before an HTTP error", self.name);
                 self.error(failure)
@@ -192,7 +192,7 @@ impl Case {
         } else {
             rewriter.whole(&self.input, &mut out);
         }
-        if let Some(failure) = rewriter.failure() {
+        if let Some(failure) = rewriter.writer.failure() {
             return format!(
                 "fail {} {} {:?}\n",
                 failure.status,

@@ -222,7 +222,7 @@ fn what_the_engine_left_is_known_afterwards() {
         let mut out = OutputBuffer::default();
         rewriter.push(&case.input, &mut out);
         rewriter.finish(case.ending, &mut out);
-        let unparsed = rewriter.summary().unparsed;
+        let unparsed = rewriter.reader.summary().unparsed;
         assert_eq!(unparsed.map(|unparsed| unparsed.family()), family, "{parser} {model} {text}");
         assert_eq!(unparsed.and_then(|unparsed| unparsed.flags("vllm")).as_deref(), flags);
     }

@@ -64,7 +64,7 @@ impl Form {
             rewriter.push(read.as_bytes(), &mut out);
         }
         rewriter.finish(Ending::Clean, &mut out);
-        assert!(rewriter.any_failure().is_none(), "{}: {:?}", self.name, rewriter.any_failure());
+        assert!(rewriter.reader.failure().is_none(), "{}: {:?}", self.name, rewriter.reader.failure());
         let body = String::from_utf8(out.to_vec()).unwrap();
         let begun = body.get(..body.floor_char_boundary(2_000)).unwrap();
         assert!(body.contains(self.shows), "{}: {begun}", self.name);

@@ -38,8 +38,11 @@ fn held(n: u32, reads: impl IntoIterator<Item = Vec<u8>>) -> (u64, Option<String
         }
         rewriter.finish(Ending::Clean, &mut out);
         allocation_counter::opt_out(|| {
-            code =
-                rewriter.any_failure().and_then(|failure| failure.code.clone()).map(|code| code.into_owned());
+            code = rewriter
+                .reader
+                .failure()
+                .and_then(|failure| failure.code.clone())
+                .map(|code| code.into_owned());
         });
     });
     (info.bytes_max, code)
