@@ -476,129 +476,101 @@ impl<'de> Deserialize<'de> for PromoteReasoning {
     }
 }
 
-/// Options of the wire format, with the defaults of wire-format 1.9. Each one changes answers or requests of all
-/// clients that it applies to.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Options {
-    /// Key under which reasoning text is in Chat Completions answers.
-    pub reasoning_field: ReasoningField,
-    /// Which whole answers of nothing but reasoning, which ended by themselves, become the answer's text.
-    pub promote_reasoning: PromoteReasoning,
-    /// Content of the role frame, the first frame of each choice.
-    pub role_frame: RoleFrame,
-    /// Finish reason of an answer to a forced function: `tool_calls` or the engine's `stop`.
-    pub named_tool_choice_finish: NamedToolChoiceFinish,
-    /// Meaning of `[DONE]` without a finish: an error, or a normal stop.
-    pub missing_finish: MissingFinish,
-    /// Shape of the error frame: nested, or flat and nested.
-    pub error_frame: ErrorFrame,
-    /// Share of an engine's own error text that clients see; the log has all of it.
-    pub engine_errors: EngineErrors,
-    /// True if `[DONE]` follows an error frame, which is otherwise the last frame.
-    pub done_after_error: bool,
-    /// Treatment of engine events whose data is not a JSON object.
-    pub invalid_event: InvalidEvent,
-    /// Treatment of `system_fingerprint` in answers: removed, hashed or kept.
-    pub system_fingerprint: SystemFingerprint,
-    /// Salt of the hash, if `system_fingerprint` is `hash`.
-    pub fingerprint_salt: String,
-    /// True if `stop_reason` or `matched_stop` of the engine is kept, as `stop_reason`.
-    pub stop_details: bool,
-    /// Treatment of answer fields that the format does not name.
-    pub unknown_fields: UnknownFields,
-    /// Treatment of the ids that engines give to tool calls.
-    pub tool_call_ids: ToolCallIds,
-    /// Repair of a tool call's arguments that are no JSON.
-    pub repair_arguments: RepairArguments,
-    /// Guard against a model that repeats itself. The file has it as `[guard]`.
-    #[serde(skip_serializing_if = "Guard::is_default")]
-    pub guard: Guard,
-    /// Model name in answers: `upstream`, `requested`, or a fixed name that every answer carries.
-    pub model_name: String,
-    /// Treatment of usage that the engine sends on every chunk.
-    pub continuous_usage: ContinuousUsage,
-    /// True if usage is sent even if the client did not ask for it.
-    pub force_usage: bool,
-    /// Padding of delta frames, which hides the length of their text.
-    pub obfuscation: Obfuscation,
-    /// Seconds of silence before a keep-alive comment, or a ping on a WebSocket, is sent; 0: never.
-    #[serde(deserialize_with = "read_seconds")]
-    pub keepalive_seconds: u64,
-    /// Longest time, in seconds, that the status line waits for the first engine event (3.1).
-    #[serde(deserialize_with = "read_seconds")]
-    pub commit_after_seconds: u64,
-    /// Tags by which reasoning is found in unparsed text.
-    pub think: Think,
-    /// Parser of reasoning and calls in text that the engine left unparsed.
-    pub parser: Parser,
-    /// Treatment of Harmony text that the engine left unparsed.
-    pub harmony: Harmony,
-    /// Treatment of request fields that the API does not name.
-    pub request_unknown: RequestUnknown,
-    /// Set of events in a Responses stream; the request header `x-samewire-dialect` overrides it.
-    pub responses_dialect: ResponsesDialect,
-    /// Place of reasoning text in a Responses answer.
-    pub responses_reasoning: ResponsesReasoning,
-    /// Treatment of tools in a Responses or Messages request that the engine cannot serve.
-    pub unsupported_tools: UnsupportedTools,
-    /// Treatment of content blocks in a Messages request that no engine can read.
-    pub unsupported_content: UnsupportedContent,
-    /// Treatment of a client's billing text in the system prompt of a Messages request.
-    pub billing_block: BillingBlock,
-    /// Share of the thinking that a client of Messages sees.
-    pub messages_thinking: MessagesThinking,
-    /// Role of the message that carries the `instructions` of a Responses request.
-    pub instructions_role: InstructionsRole,
-    /// Treatment of messages with the role `developer`: `system` instead, or kept.
-    pub developer_role: DeveloperRole,
-    /// Treatment of the `prompt_cache_key` of a Responses request.
-    pub prompt_cache_key: PromptCacheKey,
-    /// Treatment of system messages after the first, or after other messages.
-    pub system_messages: SystemMessages,
+/// Declares the options. One without a default has that of its type.
+macro_rules! options {
+    ($($(#[$doc:meta])* $field:ident: $type:ty $(= $default:expr)?,)*) => {
+        /// Options of the wire format, with the defaults of wire-format 1.9. Each one changes answers or requests of all
+        /// clients that it applies to.
+        #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct Options { $($(#[$doc])* pub $field: $type,)* }
+
+        impl Default for Options {
+            fn default() -> Self {
+                Self { $($field: options!(@default $($default)?),)* }
+            }
+        }
+    };
+    (@default) => { Default::default() };
+    (@default $default:expr) => { $default };
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            reasoning_field: ReasoningField::default(),
-            promote_reasoning: PromoteReasoning::Schema,
-            role_frame: RoleFrame::default(),
-            named_tool_choice_finish: NamedToolChoiceFinish::default(),
-            missing_finish: MissingFinish::default(),
-            error_frame: ErrorFrame::default(),
-            engine_errors: EngineErrors::default(),
-            done_after_error: false,
-            invalid_event: InvalidEvent::default(),
-            system_fingerprint: SystemFingerprint::default(),
-            fingerprint_salt: String::new(),
-            stop_details: false,
-            unknown_fields: UnknownFields::default(),
-            tool_call_ids: ToolCallIds::default(),
-            repair_arguments: RepairArguments::default(),
-            guard: Guard::OFF,
-            model_name: "upstream".to_owned(),
-            continuous_usage: ContinuousUsage::default(),
-            force_usage: false,
-            obfuscation: Obfuscation::default(),
-            keepalive_seconds: 15,
-            commit_after_seconds: 10,
-            think: Think::default(),
-            parser: Parser::default(),
-            harmony: Harmony::default(),
-            request_unknown: RequestUnknown::default(),
-            responses_dialect: ResponsesDialect::default(),
-            responses_reasoning: ResponsesReasoning::default(),
-            unsupported_tools: UnsupportedTools::default(),
-            unsupported_content: UnsupportedContent::default(),
-            billing_block: BillingBlock::default(),
-            messages_thinking: MessagesThinking::default(),
-            instructions_role: InstructionsRole::default(),
-            developer_role: DeveloperRole::default(),
-            prompt_cache_key: PromptCacheKey::default(),
-            system_messages: SystemMessages::default(),
-        }
-    }
+options! {
+    /// Key under which reasoning text is in Chat Completions answers.
+    reasoning_field: ReasoningField,
+    /// Which whole answers of nothing but reasoning, which ended by themselves, become the answer's text.
+    promote_reasoning: PromoteReasoning = PromoteReasoning::Schema,
+    /// Content of the role frame, the first frame of each choice.
+    role_frame: RoleFrame,
+    /// Finish reason of an answer to a forced function: `tool_calls` or the engine's `stop`.
+    named_tool_choice_finish: NamedToolChoiceFinish,
+    /// Meaning of `[DONE]` without a finish: an error, or a normal stop.
+    missing_finish: MissingFinish,
+    /// Shape of the error frame: nested, or flat and nested.
+    error_frame: ErrorFrame,
+    /// Share of an engine's own error text that clients see; the log has all of it.
+    engine_errors: EngineErrors,
+    /// True if `[DONE]` follows an error frame, which is otherwise the last frame.
+    done_after_error: bool,
+    /// Treatment of engine events whose data is not a JSON object.
+    invalid_event: InvalidEvent,
+    /// Treatment of `system_fingerprint` in answers: removed, hashed or kept.
+    system_fingerprint: SystemFingerprint,
+    /// Salt of the hash, if `system_fingerprint` is `hash`.
+    fingerprint_salt: String,
+    /// True if `stop_reason` or `matched_stop` of the engine is kept, as `stop_reason`.
+    stop_details: bool,
+    /// Treatment of answer fields that the format does not name.
+    unknown_fields: UnknownFields,
+    /// Treatment of the ids that engines give to tool calls.
+    tool_call_ids: ToolCallIds,
+    /// Repair of a tool call's arguments that are no JSON.
+    repair_arguments: RepairArguments,
+    /// Guard against a model that repeats itself. The file has it as `[guard]`.
+    #[serde(skip_serializing_if = "Guard::is_default")]
+    guard: Guard,
+    /// Model name in answers: `upstream`, `requested`, or a fixed name that every answer carries.
+    model_name: String = "upstream".to_owned(),
+    /// Treatment of usage that the engine sends on every chunk.
+    continuous_usage: ContinuousUsage,
+    /// True if usage is sent even if the client did not ask for it.
+    force_usage: bool,
+    /// Padding of delta frames, which hides the length of their text.
+    obfuscation: Obfuscation,
+    /// Seconds of silence before a keep-alive comment, or a ping on a WebSocket, is sent; 0: never.
+    #[serde(deserialize_with = "read_seconds")]
+    keepalive_seconds: u64 = 15,
+    /// Longest time, in seconds, that the status line waits for the first engine event (3.1).
+    #[serde(deserialize_with = "read_seconds")]
+    commit_after_seconds: u64 = 10,
+    /// Tags by which reasoning is found in unparsed text.
+    think: Think,
+    /// Parser of reasoning and calls in text that the engine left unparsed.
+    parser: Parser,
+    /// Treatment of Harmony text that the engine left unparsed.
+    harmony: Harmony,
+    /// Treatment of request fields that the API does not name.
+    request_unknown: RequestUnknown,
+    /// Set of events in a Responses stream; the request header `x-samewire-dialect` overrides it.
+    responses_dialect: ResponsesDialect,
+    /// Place of reasoning text in a Responses answer.
+    responses_reasoning: ResponsesReasoning,
+    /// Treatment of tools in a Responses or Messages request that the engine cannot serve.
+    unsupported_tools: UnsupportedTools,
+    /// Treatment of content blocks in a Messages request that no engine can read.
+    unsupported_content: UnsupportedContent,
+    /// Treatment of a client's billing text in the system prompt of a Messages request.
+    billing_block: BillingBlock,
+    /// Share of the thinking that a client of Messages sees.
+    messages_thinking: MessagesThinking,
+    /// Role of the message that carries the `instructions` of a Responses request.
+    instructions_role: InstructionsRole,
+    /// Treatment of messages with the role `developer`: `system` instead, or kept.
+    developer_role: DeveloperRole,
+    /// Treatment of the `prompt_cache_key` of a Responses request.
+    prompt_cache_key: PromptCacheKey,
+    /// Treatment of system messages after the first, or after other messages.
+    system_messages: SystemMessages,
 }
 
 #[cfg(test)]
