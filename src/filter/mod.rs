@@ -49,8 +49,9 @@ const READ: usize = 64 << 10;
 pub struct FilterParams {
     /// API of the input; `None`: detected from the first event or the object.
     pub api: Option<Api>,
-    /// API of the output; `None`: the API of the input.
-    pub to: Option<Target>,
+    /// API of the output; `None`: the API of the input. Only a Chat Completions answer can change its API, to Responses or
+    /// Messages.
+    pub to: Option<Api>,
     /// Client's request; `None`: a minimal one, streamed if the input is an event stream.
     pub request: Option<Bytes>,
     /// Route to assume: engine identity and options.
@@ -65,17 +66,6 @@ pub struct FilterParams {
     pub limits: Limits,
     /// True if a person reads the output: a single object then ends with a line break.
     pub shown: bool,
-}
-
-/// Output format of the filter. Only a Chat Completions answer can change its API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// The answer keeps its API, which must be this one.
-    Same(Api),
-    /// The answer becomes a Responses answer; the input must be Chat Completions or Responses.
-    Response,
-    /// The answer becomes a message of Anthropic's API; the input must be Chat Completions or Messages.
-    Message,
 }
 
 /// Reason why the filter wrote no answer, not even an error object.
@@ -121,7 +111,7 @@ pub fn explained(
         params.request.as_ref().and_then(|request| Some((request, params.adapted(request).ok()?)))
     {
         let text = std::str::from_utf8(request).unwrap_or_default();
-        explain.request(text, &adapted, !matches!(params.to, Some(Target::Response | Target::Message)));
+        explain.request(text, &adapted, !matches!(params.to, Some(Api::Responses | Api::Messages)));
     }
     Filter::new(params, Some(explain), note).run(input, output)
 }
@@ -130,11 +120,11 @@ impl FilterParams {
     /// Returns the request as the engine receives it, with the rules that changed it. Fails like the proxy would.
     fn adapted(&self, body: &Bytes) -> Result<AdaptedBody, Failure> {
         let Self { route, .. } = self;
-        if self.to == Some(Target::Response) {
+        if self.to == Some(Api::Responses) {
             let request = ResponsesRequest::recall(body, &route.options, route.responses)?;
             return plan::response_body(&request, &ChatInputs::default(), route);
         }
-        if self.to == Some(Target::Message) {
+        if self.to == Some(Api::Messages) {
             return plan::message_body(&self.messages_request(body)?, route);
         }
         let request = ChatRequest::recall(self.api.unwrap_or(Api::Chat), body)?;
@@ -437,21 +427,19 @@ impl<'t> Filter<'t> {
         let params = self.params.clone();
         let api = params.api.unwrap_or(seen);
         let refused = |text: &str| FilterError::Refused(text.to_owned());
-        match params.to {
-            Some(Target::Response) if !matches!(api, Api::Chat | Api::Responses) => {
+        match params.to.unwrap_or(api) {
+            Api::Responses if !matches!(api, Api::Chat | Api::Responses) => {
                 return Err(refused("Only an answer of Chat Completions can become one of Responses."));
             }
-            Some(Target::Message) if !matches!(api, Api::Chat | Api::Messages) => {
+            Api::Messages if !matches!(api, Api::Chat | Api::Messages) => {
                 return Err(refused("Only an answer of Chat Completions can become one of Messages."));
             }
-            Some(Target::Message) => return self.message(api, events),
-            None if api == Api::Messages => {
-                self.params.to = Some(Target::Message);
+            Api::Responses => return self.response(api, events),
+            Api::Messages => {
+                self.params.to = Some(Api::Messages);
                 return self.message(api, events);
             }
-            None if api == Api::Responses => return self.response(api, events),
-            Some(Target::Response) => return self.response(api, events),
-            Some(Target::Same(to)) if to != api => {
+            to if to != api => {
                 let text = "The answer cannot become one of that API: leave --to away, or give it the value of --api.";
                 return Err(refused(text));
             }
@@ -571,7 +559,7 @@ impl<'t> Filter<'t> {
         if let Some(failure) = error {
             let mut out = BytesMut::new();
             match self.params.to {
-                Some(Target::Message) => {
+                Some(Api::Messages) => {
                     write_messages_error(&failure, self.params.stamp.request_id.as_deref(), &mut out)
                 }
                 _ => failure.write(false, &mut out),

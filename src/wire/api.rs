@@ -24,6 +24,18 @@ pub enum Api {
 }
 
 impl Api {
+    /// Returns the API of a route whose answers are rewritten, by the end of its path. `target`: the path, perhaps with a
+    /// query.
+    pub(crate) fn of_path(target: &str) -> Option<Self> {
+        match target.split('?').next().unwrap_or_default() {
+            path if path.ends_with("/chat/completions") => Some(Self::Chat),
+            path if path.ends_with("/completions") => Some(Self::Completions),
+            path if path.ends_with("/responses") => Some(Self::Responses),
+            path if path.ends_with("/messages") => Some(Self::Messages),
+            _ => None,
+        }
+    }
+
     pub(super) fn id_prefix(self) -> &'static str {
         match self {
             // The ids of messages are derived from those of chat.
@@ -333,6 +345,21 @@ pub struct MissingChoices {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn apis_are_known_by_their_paths() {
+        for (path, expected) in [
+            ("/v1/chat/completions", Some(Api::Chat)),
+            ("/openai/deployments/m/chat/completions?api-version=1", Some(Api::Chat)),
+            ("/v1/completions", Some(Api::Completions)),
+            ("/v1/responses", Some(Api::Responses)),
+            ("/v1/messages?beta=true", Some(Api::Messages)),
+            ("/v1/messages/count_tokens", None),
+            ("/v1/embeddings", None),
+        ] {
+            assert_eq!(Api::of_path(path), expected, "{path}");
+        }
+    }
 
     #[test]
     fn the_first_byte_tells_the_form() {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use samewire::capture::RecordedPiece;
 use samewire::config::Limits;
 use samewire::engine::named;
-use samewire::filter::{FilterParams, FrameRow, Side, Target, explained_rows, relayed_rows};
+use samewire::filter::{FilterParams, FrameRow, Side, explained_rows, relayed_rows};
 use samewire::plan::Route;
 use samewire::wire::options::{InvalidEvent, Options};
 use samewire::wire::rule::Rule;
@@ -23,11 +23,7 @@ fn params(case: &Case) -> FilterParams {
     let engine = named(&case.engine).or_else(|| named("auto")).unwrap();
     FilterParams {
         api: Some(case.upstream),
-        to: Some(match case.api {
-            Api::Responses => Target::Response,
-            Api::Messages => Target::Message,
-            api => Target::Same(api),
-        }),
+        to: Some(case.api),
         request: Some(Bytes::from(request.to_string())),
         route: Route::new(engine, Arc::new(options), 4 << 20),
         status: case.status,
@@ -136,7 +132,7 @@ fn a_refused_event_and_what_follows_are_told_as_such() {
     let route = |options| Route::new(named("vllm").unwrap(), Arc::new(options), 4 << 20);
     let params = |options| FilterParams {
         api: Some(Api::Chat),
-        to: Some(Target::Same(Api::Chat)),
+        to: Some(Api::Chat),
         request: Some(Bytes::from_static(br#"{"model":"m","messages":[],"stream":true}"#)),
         route: route(options),
         status: 200,

@@ -6,12 +6,12 @@ mod recorded;
 use super::{CommandFailure, print_error};
 use crate::config::{self, Limits};
 use crate::engine::{ENGINES, EngineIdentity, EngineVersion, named};
-use crate::filter::{self, FilterError, FilterParams, Target};
+use crate::filter::{self, FilterError, FilterParams};
 use crate::plan::Route;
 use crate::visible::visible;
 use crate::wire::options::Options;
 use crate::wire::{AnswerId, Api, Ending, Stamp};
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use findings::{Format, Reporter};
 use recorded::RequestFile;
@@ -26,11 +26,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[command(after_help = EXAMPLES)]
 pub(super) struct Rewrite {
     /// What the bytes are [default: by looking at them, or at the request]
-    #[arg(long, value_name = "API")]
-    api: Option<Name>,
+    #[arg(long, value_name = "API", value_parser = apis())]
+    api: Option<Api>,
     /// API of the output [default: the same API, or that of the request]; a chat answer can become one of Responses or Messages
-    #[arg(long, value_name = "API")]
-    to: Option<Name>,
+    #[arg(long, value_name = "API", value_parser = apis())]
+    to: Option<Api>,
     /// Which engine the bytes are from [default: auto, or the one in rewrite.json]
     #[arg(long, value_name = "NAME", value_parser = engines())]
     engine: Option<String>,
@@ -106,33 +106,16 @@ fn engines() -> PossibleValuesParser {
     PossibleValuesParser::new(ENGINES.iter().map(|engine| engine.name))
 }
 
-/// Short names of the APIs, as values of `--api` and `--to`.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Name {
-    Chat,
-    Completions,
-    Responses,
-    Messages,
-}
-
-impl Name {
-    fn api(self) -> Api {
-        match self {
-            Self::Chat => Api::Chat,
-            Self::Completions => Api::Completions,
-            Self::Responses => Api::Responses,
-            Self::Messages => Api::Messages,
+/// Returns the parser of `--api` and `--to`, whose values are short names of the APIs.
+fn apis() -> impl TypedValueParser<Value = Api> {
+    PossibleValuesParser::new(["chat", "completions", "responses", "messages"]).map(|name| {
+        match name.as_str() {
+            "completions" => Api::Completions,
+            "responses" => Api::Responses,
+            "messages" => Api::Messages,
+            _ => Api::Chat,
         }
-    }
-
-    fn target(self) -> Target {
-        match self {
-            Self::Chat => Target::Same(Api::Chat),
-            Self::Completions => Target::Same(Api::Completions),
-            Self::Responses => Target::Response,
-            Self::Messages => Target::Message,
-        }
-    }
+    })
 }
 
 /// End of the engine's connection, as the value of `--eof`.
@@ -181,25 +164,23 @@ impl Rewrite {
     }
 
     fn params(self) -> Result<FilterParams, CommandFailure> {
-        let (api, mut to) = (self.api.map(Name::api), self.to.map(Name::target));
+        let (api, mut to) = (self.api, self.to);
         let RequestFile { api: mut request_api, request, route } =
             self.request.as_deref().map(recorded::read).transpose()?.unwrap_or_default();
         // An engine may answer a Responses request in either API, so the API is detected from the bytes.
         if request_api.take_if(|request_api| *request_api == Api::Responses).is_some() {
-            match to {
-                None | Some(Target::Response) => to = Some(Target::Response),
-                Some(Target::Same(_) | Target::Message) => {
-                    return Err(CommandFailure::usage("--to: the request is one of Responses"));
-                }
+            if to.is_some_and(|to| to != Api::Responses) {
+                return Err(CommandFailure::usage("--to: the request is one of Responses"));
             }
+            to = Some(Api::Responses);
         }
         // A bare request does not show whether it is one of Chat Completions or of Messages.
-        let is_message = to == Some(Target::Message) || [api, request_api].contains(&Some(Api::Messages));
+        let is_message = [to, api, request_api].contains(&Some(Api::Messages));
         if is_message && matches!(request_api, None | Some(Api::Chat | Api::Messages)) {
-            if to.is_some_and(|to| to != Target::Message) {
+            if to.is_some_and(|to| to != Api::Messages) {
                 return Err(CommandFailure::usage("--to: the request is one of Messages"));
             }
-            (request_api, to) = (None, Some(Target::Message));
+            (request_api, to) = (None, Some(Api::Messages));
         }
         let route = self.route(route)?;
         Ok(FilterParams {

@@ -69,19 +69,7 @@ pub(super) fn read(path: &Path) -> Result<RequestFile, CommandFailure> {
             return Err(wrong("body: missing; the request has none, so that no answer belongs to it"));
         }
     };
-    Ok(RequestFile { api: api_of(&recorded.path), request: Some(body.into()), route: route(path)? })
-}
-
-/// Returns the API of a path, apart from its query.
-fn api_of(target: &str) -> Option<Api> {
-    let path = target.split('?').next().unwrap_or_default();
-    match path {
-        path if path.ends_with("/responses") => Some(Api::Responses),
-        path if path.ends_with("/messages") => Some(Api::Messages),
-        path if path.ends_with("/chat/completions") => Some(Api::Chat),
-        path if path.ends_with("/completions") => Some(Api::Completions),
-        _ => None,
-    }
+    Ok(RequestFile { api: Api::of_path(&recorded.path), request: Some(body.into()), route: route(path)? })
 }
 
 /// Reads what a captured answer was rewritten by. The file is next to the request to the engine; the client's request

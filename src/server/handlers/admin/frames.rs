@@ -6,7 +6,7 @@ use super::captures::{CaptureSummary, not_captured, number};
 use super::{json, preparation};
 use crate::capture::{BodyLengths, Captured, RecordedAttempt, RecordedMessage, body_file};
 use crate::filter::{
-    FilterError, FilterParams, FrameRow, Side, Target, TimedFrame, explained_rows, relayed_rows, rule_words,
+    FilterError, FilterParams, FrameRow, Side, TimedFrame, explained_rows, relayed_rows, rule_words,
 };
 use crate::plan::Route;
 use crate::server::App;
@@ -205,16 +205,11 @@ fn params(
     attempt: &RecordedAttempt,
     answer: &RecordedMessage,
 ) -> Option<FilterParams> {
-    let api = api_of(attempt.request.head.split(' ').nth(1)?)?;
-    let to = match client_api(&exchange.info.path, api)? {
-        Api::Responses => Target::Response,
-        Api::Messages => Target::Message,
-        api => Target::Same(api),
-    };
+    let api = Api::of_path(attempt.request.head.split(' ').nth(1)?)?;
     let began = exchange.began.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Some(FilterParams {
         api: Some(api),
-        to: Some(to),
+        to: Some(client_api(&exchange.info.path, api)?),
         request: Some(request(exchange)),
         route: Route { vocabulary: app.pool.vocabulary(), ..Route::clone(attempt.route.as_ref()?) },
         status: status(answer)?,
@@ -240,19 +235,7 @@ fn request(exchange: &Captured) -> Bytes {
 /// rewritten by their bodies.
 fn client_api(target: &str, engine: Api) -> Option<Api> {
     let is_other = target.contains("/responses/") || target.contains("/messages/");
-    api_of(target).or_else(|| (!is_other).then_some(engine))
-}
-
-/// Returns the API of a route whose answers are rewritten, by the end of its path.
-fn api_of(target: &str) -> Option<Api> {
-    let path = target.split('?').next().unwrap_or_default();
-    match path.rsplit('/').next().unwrap_or_default() {
-        "completions" if path.ends_with("/chat/completions") => Some(Api::Chat),
-        "completions" => Some(Api::Completions),
-        "responses" => Some(Api::Responses),
-        "messages" => Some(Api::Messages),
-        _ => None,
-    }
+    Api::of_path(target).or_else(|| (!is_other).then_some(engine))
 }
 
 #[cfg(test)]
@@ -260,18 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn apis_are_known_by_their_paths() {
-        for (path, expected) in [
-            ("/v1/chat/completions", Some(Api::Chat)),
-            ("/openai/deployments/m/chat/completions?api-version=1", Some(Api::Chat)),
-            ("/v1/completions", Some(Api::Completions)),
-            ("/v1/responses", Some(Api::Responses)),
-            ("/v1/messages?beta=true", Some(Api::Messages)),
-            ("/v1/messages/count_tokens", None),
-            ("/v1/embeddings", None),
-        ] {
-            assert_eq!(api_of(path), expected, "{path}");
-        }
+    fn the_clients_api_is_known_by_its_path() {
         assert_eq!(client_api("/invocations", Api::Chat), Some(Api::Chat));
         assert_eq!(client_api("/v1/responses/compact", Api::Chat), None);
     }
