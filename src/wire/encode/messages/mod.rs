@@ -74,11 +74,8 @@ pub struct MessageReply {
 
 /// Encoder state of one message. Only the first choice counts, since the API has one.
 pub struct MessageEncoder {
-    model: String,
-    stream: bool,
-    display: ThinkingDisplay,
-    stop: StopRules,
-    used_ids: HashSet<String>,
+    /// Parameters of the message; the model is the engine's once it has named one, and the blocks have `sign`.
+    reply: MessageReply,
     request_id: Option<Arc<str>>,
     id: String,
     blocks: Blocks,
@@ -96,17 +93,14 @@ pub struct MessageEncoder {
 
 impl MessageEncoder {
     /// Returns the encoder for one message, in its initial state. `stamp`: an id for answers that have none.
-    pub fn new(reply: MessageReply, stamp: &Stamp) -> Self {
-        let MessageReply { model, stream, display, sign, stop, used_ids } = reply;
-        let thinking = Thinking { display, sign };
-        let form =
-            if stream { BlockForm::Stream(thinking) } else { BlockForm::Whole(thinking, BytesMut::new()) };
+    pub fn new(mut reply: MessageReply, stamp: &Stamp) -> Self {
+        let thinking = Thinking { display: reply.display, sign: reply.sign.take() };
+        let form = match reply.stream {
+            true => BlockForm::Stream(thinking),
+            false => BlockForm::Whole(thinking, BytesMut::new()),
+        };
         Self {
-            model,
-            stream,
-            display,
-            stop,
-            used_ids,
+            reply,
             request_id: stamp.request_id.clone(),
             id: format!("msg_{}", stamp.id),
             blocks: Blocks::new(form),
@@ -142,7 +136,7 @@ impl MessageEncoder {
             self.id = format!("msg_{}", ident::compact(&id.decoded()));
         }
         if let Some(model) = head.model.filter(|model| !model.is_empty()) {
-            self.model = model.decoded().into_owned();
+            self.reply.model = model.decoded().into_owned();
         }
     }
 
@@ -152,8 +146,10 @@ impl MessageEncoder {
         }
         match delta {
             // A limit of 0 fills the engine's cache; the client wants no answer.
-            delta if self.stop.limit == Some(0) && !matches!(delta, Delta::Finish(_)) => {}
-            Delta::Reasoning(text) | Delta::Summary(text) if self.display != ThinkingDisplay::Hidden => {
+            delta if self.reply.stop.limit == Some(0) && !matches!(delta, Delta::Finish(_)) => {}
+            Delta::Reasoning(text) | Delta::Summary(text)
+                if self.reply.display != ThinkingDisplay::Hidden =>
+            {
                 self.text(BlockKind::Thinking, text, out);
             }
             Delta::Content(text) => self.text(BlockKind::Text, text, out),
@@ -173,7 +169,7 @@ impl MessageEncoder {
                     self.arguments(SLOT, &arguments, out);
                 }
             }
-            Delta::Sealed { text, .. } if self.display != ThinkingDisplay::Hidden => {
+            Delta::Sealed { text, .. } if self.reply.display != ThinkingDisplay::Hidden => {
                 self.begin(out);
                 self.blocks.signature(text, out);
             }
@@ -198,7 +194,7 @@ impl MessageEncoder {
         self.has_call = true;
         // Clients refuse a conversation in which two calls have the same id.
         let mut id = id.to_owned();
-        while !self.used_ids.insert(id.clone()) {
+        while !self.reply.used_ids.insert(id.clone()) {
             id = ident::derived_call(&format!("{}{id}", self.id), 0, slot);
         }
         self.blocks.call(BlockKind::Call { slot, id, name: name.to_owned() }, out);
@@ -216,13 +212,13 @@ impl MessageEncoder {
     }
 
     fn begin(&mut self, out: &mut BytesMut) {
-        if std::mem::replace(&mut self.begun, true) || !self.stream {
+        if std::mem::replace(&mut self.begun, true) || !self.reply.stream {
             return;
         }
         out.extend_from_slice(b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":");
         self.open_message(out);
         out.extend_from_slice(b"],");
-        write_stop(None, &self.stop, None, out);
+        write_stop(None, &self.reply.stop, None, out);
         out.extend_from_slice(b",\"usage\":");
         write_usage(self.usage.as_ref(), 0, out);
         out.extend_from_slice(b"}}\n\n");
@@ -233,7 +229,7 @@ impl MessageEncoder {
         out.extend_from_slice(b"{\"id\":\"");
         out.extend_from_slice(self.id.as_bytes());
         out.extend_from_slice(b"\",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
-        write_string(&self.model, out);
+        write_string(&self.reply.model, out);
         out.extend_from_slice(b",\"content\":[");
     }
 
@@ -246,18 +242,18 @@ impl MessageEncoder {
         self.over = true;
         let usage = self.usage.as_ref();
         let output = usage.map_or(0, |usage| usage.completion);
-        if self.stream {
+        if self.reply.stream {
             out.extend_from_slice(b"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{");
         } else {
             self.open_message(out);
             out.extend_from_slice(self.blocks.collected());
             out.extend_from_slice(b"],");
         }
-        write_stop(self.ending.as_ref(), &self.stop, usage, out);
-        out.extend_from_slice(if self.stream { b"},\"usage\":" } else { b",\"usage\":" });
+        write_stop(self.ending.as_ref(), &self.reply.stop, usage, out);
+        out.extend_from_slice(if self.reply.stream { b"},\"usage\":" } else { b",\"usage\":" });
         write_usage(usage, output, out);
         out.extend_from_slice(b"}");
-        if self.stream {
+        if self.reply.stream {
             out.extend_from_slice(b"\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
         }
     }
@@ -266,7 +262,7 @@ impl MessageEncoder {
     fn fail(&mut self, failure: &Failure, out: &mut BytesMut) {
         self.over = true;
         // Nothing of an object is written before the end, so the server answers a failure with an HTTP error.
-        if self.stream {
+        if self.reply.stream {
             out.extend_from_slice(b"event: error\ndata: ");
             write_messages_error(failure, self.request_id.as_deref(), out);
             out.extend_from_slice(b"\n\n");
@@ -289,7 +285,7 @@ impl Encode for MessageEncoder {
                 }
             }
             Event::Usage { usage, .. } => self.usage = Some(usage),
-            Event::Foreign { .. } if self.stop.limit == Some(0) => {}
+            Event::Foreign { .. } if self.reply.stop.limit == Some(0) => {}
             Event::Foreign { slot, stage, data, .. } => {
                 self.begin(out);
                 self.blocks.foreign(slot, stage, data, out);

@@ -96,20 +96,16 @@ pub struct StreamForm {
 
 /// Encoder state of one Responses answer. Only the first choice counts, since the API has one.
 pub struct Response {
+    /// Parameters of the answer; the object has the members of `echo`.
+    reply: Reply,
     object: Object,
     events: EventWriter,
-    calls: OutputCalls,
-    reasoning: ResponsesReasoning,
-    logprobs: bool,
-    sealing: Sealing,
-    stream: bool,
     items: Vec<Item>,
     /// Indices of the open items, ascending. There are few, however many items the answer has.
     open: Vec<usize>,
     /// Index of the message or reasoning item that the next text continues.
     current: Option<usize>,
     finish: Option<Reason>,
-    form: StreamForm,
     /// Number of items and token counts when the answer was last paused. Those of its continuation are added.
     at_last_pause: (usize, Option<Usage>),
     /// Items of a pause that the server has not taken yet.
@@ -120,8 +116,6 @@ pub struct Response {
     opening: BeginStage,
     /// Stamp of 32 hex digits, for an answer that fails or is queued before it has an id.
     id: String,
-    /// Model that the client asked for.
-    model: String,
 }
 
 /// Opening events sent so far.
@@ -141,32 +135,26 @@ struct EndedResponse {
 impl Response {
     /// Returns the encoder for one answer, in its initial state. `stamp`: the time, and an id for answers that have
     /// none.
-    pub fn new(reply: Reply, stamp: &Stamp) -> Self {
+    pub fn new(mut reply: Reply, stamp: &Stamp) -> Self {
         Self {
-            object: Object::new(reply.echo, stamp),
+            object: Object::new(std::mem::take(&mut reply.echo), stamp),
             events: EventWriter::new(reply.stream.then_some(reply.form.framing), reply.dialect),
-            calls: reply.calls,
-            reasoning: reply.reasoning,
-            logprobs: reply.logprobs,
-            sealing: reply.sealing,
-            stream: reply.stream,
             items: Vec::new(),
             open: Vec::new(),
             current: None,
             finish: None,
-            form: reply.form,
             at_last_pause: (0, None),
             paused: None,
             ended: None,
             opening: BeginStage::Nothing,
             id: stamp.id.to_string(),
-            model: reply.model,
+            reply,
         }
     }
 
     /// Writes all events of a response without items and usage, for a request that asks for no generation.
     pub fn write_empty(&mut self, out: &mut OutputBuffer) {
-        self.object.begin_without_head(&self.id, &self.model);
+        self.object.begin_without_head(&self.id, &self.reply.model);
         self.begin(out);
         self.end(out);
     }
@@ -187,7 +175,7 @@ impl Response {
     /// Writes the events of a background response that waits for its turn, before an engine has answered (wire-format
     /// 4.6 rule 1). Returns its object as JSON.
     pub fn queue(&mut self, out: &mut OutputBuffer) -> Option<String> {
-        self.object.begin_without_head(&self.id, &self.model);
+        self.object.begin_without_head(&self.id, &self.reply.model);
         self.events.begin(self.object.id());
         for kind in ["response.created", "response.queued"] {
             self.lifecycle(kind, &ResponseEnding::Queued, out);
@@ -230,11 +218,11 @@ impl Response {
     /// Writes the end of an answer that has ended: the last event, or the whole object. Called by the server if the end
     /// waits for the store, else by the encoder itself. Called once more, it writes the same events anew.
     pub fn write_end(&mut self, persisted: Persisted, out: &mut OutputBuffer) {
-        let Self { object, events, items, ended, stream, .. } = self;
+        let Self { object, events, items, ended, reply, .. } = self;
         let Some(EndedResponse { ending, number }) = ended else { return };
         object.correct(persisted);
         events.go_back_to(*number);
-        if *stream {
+        if reply.stream {
             events.write_event(ending.last_event(), out, |out| {
                 out.extend_from_slice(b",\"response\":");
                 object.write(ending, items, out);
@@ -296,12 +284,12 @@ impl Response {
             Delta::Annotation(annotation) => self.annotate(*annotation, out),
             Delta::Tokens(entries) => self.add_token_bytes(entries),
             Delta::Content(text) => {
-                let logprobs = extras.logprobs.as_ref().filter(|_| self.logprobs);
+                let logprobs = extras.logprobs.as_ref().filter(|_| self.reply.logprobs);
                 self.push_message_text(false, text, logprobs, out);
             }
             Delta::Refusal(text) => self.push_message_text(true, text, None, out),
             Delta::ToolStart { slot, id, name, namespace, kind } => {
-                let mut called = self.calls.meaning_of(name);
+                let mut called = self.reply.calls.meaning_of(name);
                 called.namespace = called.namespace.or_else(|| namespace.map(str::to_owned));
                 self.call(CallItem::new(*slot, id, called, *kind), out);
             }
@@ -427,7 +415,7 @@ impl Response {
         if let Some(name) = name.filter(|_| !is_known) {
             let nth = u32::try_from(start).unwrap_or(0);
             let id = ident::derived_call(self.object.id(), 0, nth);
-            let called = self.calls.meaning_of(&name.decoded());
+            let called = self.reply.calls.meaning_of(&name.decoded());
             self.call(CallItem::new(SLOT, &id, called, ToolKind::Function), out);
         }
         if let Some(arguments) = arguments.filter(|arguments| !arguments.is_empty()) {
@@ -514,13 +502,13 @@ impl Response {
     /// Closes an item: encrypts its reasoning if configured, and writes its done events. Does nothing if it is
     /// closed.
     fn close(&mut self, at: usize, out: &mut OutputBuffer) {
-        let Self { items, events, sealing, .. } = self;
+        let Self { items, events, reply, .. } = self;
         let Some(item) = items.get_mut(at).filter(|item| item.open) else { return };
         item.open = false;
         item.cut |= matches!(&item.kind, OutputKind::Call(call) if call.is_cut());
         self.open.retain(|open| *open != at);
         item.kind.close();
-        if let (OutputKind::Reasoning(thought), Sealing::Own(seal)) = (&mut item.kind, sealing) {
+        if let (OutputKind::Reasoning(thought), Sealing::Own(seal)) = (&mut item.kind, &reply.sealing) {
             thought.sealed = seal(&thought.text());
         }
         events.end_item(item, out);
@@ -549,7 +537,7 @@ impl Response {
         let cut = matches!(self.finish, Some(Reason::Length | Reason::ContentFilter));
         let new = self.items.get(self.at_last_pause.0..).unwrap_or_default();
         let calls = new.iter().any(|item| matches!(item.kind, OutputKind::Call(_)));
-        if !(self.form.pauses && self.stream && calls && !cut) {
+        if !(self.reply.form.pauses && self.reply.stream && calls && !cut) {
             return false;
         }
         self.paused = Some(new.iter().map(OutputItem::of).collect());
@@ -574,11 +562,11 @@ impl Response {
     /// (wire-format 4.7).
     fn fail(&mut self, failure: &Failure, out: &mut OutputBuffer) {
         // Nothing of an object is written before the end, so the server answers a failure with an HTTP error.
-        if !self.stream {
+        if !self.reply.stream {
             return;
         }
         if self.object.id().is_empty() {
-            self.object.begin_without_head(&self.id, &self.model);
+            self.object.begin_without_head(&self.id, &self.reply.model);
         }
         self.begin(out);
         for item in &mut self.items {
@@ -598,7 +586,7 @@ impl Response {
     /// Ends the answer, and writes its end unless that waits for the store.
     fn end_with(&mut self, ending: ResponseEnding, out: &mut OutputBuffer) {
         self.ended = Some(EndedResponse { ending, number: self.events.next() });
-        if !self.form.awaits_store {
+        if !self.reply.form.awaits_store {
             self.write_end(Persisted::ALL, out);
         }
     }

@@ -10,7 +10,7 @@ use bytes::BytesMut;
 
 impl Response {
     pub(super) fn push_reasoning(&mut self, text: &Text<'_>, out: &mut OutputBuffer) {
-        match self.reasoning {
+        match self.reply.reasoning {
             ResponsesReasoning::Content => self.push_thought(&[REASONING], text, out),
             ResponsesReasoning::Summary => self.push_thought(&[SUMMARY], text, out),
             // A summary that the engine sends itself must not be mixed with a copy of the text.
@@ -26,7 +26,7 @@ impl Response {
     /// would repeat.
     pub(super) fn push_summary(&mut self, text: &Text<'_>, out: &mut OutputBuffer) {
         let mirrored = self.current_reasoning().is_some_and(|thought| thought.mirrored);
-        if self.reasoning != ResponsesReasoning::None && !mirrored {
+        if self.reply.reasoning != ResponsesReasoning::None && !mirrored {
             self.push_thought(&[SUMMARY], text, out);
         }
     }
@@ -42,7 +42,7 @@ impl Response {
     /// Stores the engine's `encrypted_content` in a reasoning item. `late`: in the last one, even if it has ended.
     /// Ignored unless the engine is its source.
     pub(super) fn store_encrypted(&mut self, text: &Text<'_>, late: bool, out: &mut OutputBuffer) {
-        if !matches!(self.sealing, Sealing::Engine) {
+        if !matches!(self.reply.sealing, Sealing::Engine) {
             return;
         }
         let is_reasoning = |item: &Item| matches!(item.kind, OutputKind::Reasoning(_));
@@ -52,7 +52,7 @@ impl Response {
         };
         let at = match at {
             Some(at) => at,
-            None if late || self.reasoning == ResponsesReasoning::None => return,
+            None if late || self.reply.reasoning == ResponsesReasoning::None => return,
             None => self.open(OutputKind::Reasoning(ReasoningItem::default()), out),
         };
         if !late {
