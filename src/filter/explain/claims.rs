@@ -44,7 +44,7 @@ impl RuleMatcher {
             // A reformatted id differs in each frame for that reason alone, whatever other rule is counted.
             let has_form = self.lasting.contains(&Rule::Id)
                 && effect.fields.first().is_some_and(|field| field.path == "id");
-            let may_be = |rule: Rule| !(has_form && rule == Rule::Envelope) && is_behind(rule, &effect);
+            let may_be = |rule: Rule| !(has_form && rule == Rule::Envelope) && may_cause(rule, &effect);
             let after: Vec<Used> = self.open.iter().copied().filter(|used| may_be(used.rule)).collect();
             let rule = after.first().map(|used| used.rule);
             let place = after.first().map_or(here, |used| used.place);
@@ -56,7 +56,7 @@ impl RuleMatcher {
                     .filter(|one| Some(*one) == rule || effect.kind == Kind::Split),
             );
             self.lasting.extend(rule.filter(|rule| lasts(*rule) && !self.lasting.contains(rule)));
-            let rule = rule.or_else(|| self.lasting.iter().copied().find(|rule| is_behind(*rule, &effect)));
+            let rule = rule.or_else(|| self.lasting.iter().copied().find(|rule| may_cause(*rule, &effect)));
             if effect.kind == Kind::Held && rule.is_some_and(loses) {
                 effect.kind = Kind::Dropped;
             }
@@ -111,7 +111,7 @@ fn loses(rule: Rule) -> bool {
 }
 
 /// Returns true if a rule, once used, can be the cause of this difference.
-fn is_behind(rule: Rule, effect: &Effect) -> bool {
+fn may_cause(rule: Rule, effect: &Effect) -> bool {
     let Some(field) = effect.fields.first() else { return false };
     let path = field.path.as_str();
     let (last, is_call) = (name(path), path.starts_with("tool_calls"));
