@@ -181,7 +181,7 @@ enum InputState {
     /// Only white space so far; holds the number of its bytes.
     Unknown(usize),
     /// Events buffered until the first one shows their API.
-    Undetected(Box<PendingEvents>),
+    Undetected(Vec<u8>),
     /// Input that goes through the rewriter.
     Events(Box<Writer>),
     /// Single object, buffered until it is complete.
@@ -325,7 +325,7 @@ impl<'t> Filter<'t> {
             };
             self.body = match form {
                 Some(BodyForm::Object) => InputState::Object(Vec::new()),
-                Some(BodyForm::Events) => InputState::Undetected(Box::new(PendingEvents::new(&self.params))),
+                Some(BodyForm::Events) => InputState::Undetected(Vec::new()),
                 None => {
                     self.refuse_input(FOREIGN);
                     InputState::Failed(Unusable::Foreign.into())
@@ -361,10 +361,13 @@ impl<'t> Filter<'t> {
 
     fn push_events(&mut self, bytes: &[u8]) -> Result<(), FilterError> {
         match &mut self.body {
-            InputState::Undetected(look) => {
-                look.push(bytes);
-                if look.is_done() {
-                    self.begin_events()?;
+            InputState::Undetected(held) => {
+                held.extend_from_slice(bytes);
+                let most = self.params.route.max_event_bytes;
+                let given = self.params.api.map(Some);
+                let api = given.or_else(|| first_event(held, most, false));
+                if api.is_some() || held.len() > most {
+                    self.begin_events(api.flatten())?;
                 }
             }
             InputState::Events(writer) => writer.take(Input::Bytes(bytes), &mut self.explain),
@@ -373,11 +376,11 @@ impl<'t> Filter<'t> {
         Ok(())
     }
 
-    /// Starts the rewriter with the buffered events, once their API is known.
-    fn begin_events(&mut self) -> Result<(), FilterError> {
-        let InputState::Undetected(look) = &mut self.body else { return Ok(()) };
-        let (api, held) = (look.api.unwrap_or(Api::Chat), std::mem::take(&mut look.held));
-        let mut writer = Box::new(self.writer(api, true)?);
+    /// Starts the rewriter with the buffered events, whose API is that of Chat Completions if they do not show it.
+    fn begin_events(&mut self, api: Option<Api>) -> Result<(), FilterError> {
+        let InputState::Undetected(held) = &mut self.body else { return Ok(()) };
+        let held = std::mem::take(held);
+        let mut writer = Box::new(self.writer(api.unwrap_or(Api::Chat), true)?);
         writer.take(Input::Bytes(&held), &mut self.explain);
         self.body = InputState::Events(writer);
         Ok(())
@@ -395,12 +398,12 @@ impl<'t> Filter<'t> {
         let mut rest = Vec::new();
         self.separator.finish(&mut rest);
         self.push_events(&rest)?;
-        if let InputState::Undetected(look) = &mut self.body {
-            look.finish();
-            if !look.has_event {
+        if let InputState::Undetected(held) = &self.body {
+            let api = first_event(held, self.params.route.max_event_bytes, true);
+            if api.is_none() {
                 self.refuse_input(FOREIGN);
             }
-            self.begin_events()?;
+            self.begin_events(api.flatten())?;
         }
         let ending = self.params.ending;
         match &mut self.body {
@@ -613,51 +616,49 @@ object! {
     }
 }
 
-/// Buffer for events until the first complete one shows their API.
-struct PendingEvents {
-    framer: Framer,
-    held: Vec<u8>,
-    most: usize,
-    /// True once an event has arrived, even if it does not show its API, or if the API is given.
-    has_event: bool,
-    api: Option<Api>,
+/// Returns the API of the first complete event, if the event shows it; `None` while there is no event. `most`: the size
+/// limit of one event. `is_end`: nothing follows.
+fn first_event(held: &[u8], most: usize, is_end: bool) -> Option<Option<Api>> {
+    let mut first = None;
+    let mut note = |found: FramerOutput<'_>| {
+        first = first.or_else(|| match found {
+            FramerOutput::Comment => None,
+            FramerOutput::TooLarge => Some(None),
+            FramerOutput::Frame(frame) => Some(detect_api(frame.data)),
+        });
+    };
+    let mut framer = Framer::new(most);
+    framer.push(held, &mut note);
+    if is_end {
+        framer.finish(|_| true, &mut note);
+    }
+    first
 }
 
-impl PendingEvents {
-    fn new(params: &FilterParams) -> Self {
-        let most = params.route.max_event_bytes;
-        Self {
-            framer: Framer::new(most),
-            held: Vec::new(),
-            most,
-            has_event: params.api.is_some(),
-            api: params.api,
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::named;
 
-    fn is_done(&self) -> bool {
-        self.has_event || self.held.len() > self.most
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        self.held.extend_from_slice(bytes);
-        if !self.is_done() {
-            self.framer.push(bytes, |found| note_api(found, &mut self.has_event, &mut self.api));
-        }
-    }
-
-    fn finish(&mut self) {
-        self.framer.finish(|_| true, |found| note_api(found, &mut self.has_event, &mut self.api));
-    }
-}
-
-/// Notes the API of the first event, if the event shows it. Ignores all later ones.
-fn note_api(found: FramerOutput<'_>, has_event: &mut bool, api: &mut Option<Api>) {
-    if *has_event || matches!(found, FramerOutput::Comment) {
-        return;
-    }
-    *has_event = true;
-    if let FramerOutput::Frame(frame) = found {
-        *api = detect_api(frame.data);
+    /// Checks that the first event is looked at even if one read has more bytes than one event may have.
+    #[test]
+    fn the_first_event_shows_the_api_however_much_is_read_with_it() {
+        let event = r#"data: {"id":"c","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"a"}]}"#;
+        let input = format!("{}data: [DONE]\n\n", format!("{event}\n\n").repeat(100));
+        let params = FilterParams {
+            api: None,
+            to: None,
+            request: None,
+            route: Route::new(named("auto").unwrap(), Arc::default(), 1 << 10),
+            status: 200,
+            ending: Ending::Clean,
+            stamp: Stamp::default(),
+            limits: Limits::default(),
+            shown: false,
+        };
+        let mut output = Vec::new();
+        let _ = run(params, &mut input.as_bytes(), &mut output, &mut |_| {}).unwrap();
+        let output = String::from_utf8(output).unwrap();
+        assert!(output.contains(r#""object":"text_completion""#), "{output}");
     }
 }
