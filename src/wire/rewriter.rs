@@ -244,18 +244,6 @@ impl FrameReader {
     }
 }
 
-impl std::fmt::Debug for Rewriter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rewriter").field("progress", &self.progress()).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for AnswerReader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AnswerReader").field("progress", &self.progress()).finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -139,12 +139,6 @@ pub struct MessagesContext<'a> {
     pub purpose: Purpose,
 }
 
-impl std::fmt::Debug for MessagesContext<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MessagesContext").field("purpose", &self.purpose).finish_non_exhaustive()
-    }
-}
-
 /// Request that answers a Messages request, before it is planned for one engine.
 #[derive(Clone, Debug)]
 pub enum EngineRequest {

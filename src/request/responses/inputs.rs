@@ -73,11 +73,3 @@ impl Default for ChatInputs<'_> {
         Self { history: &[], resolved: &[], unseal: &|_| None, model_alias: None, skip_oldest: 0 }
     }
 }
-
-impl std::fmt::Debug for ChatInputs<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Items contain user data, so only their number is shown.
-        let (history, resolved) = (self.history.len(), self.resolved.len());
-        write!(f, "ChatInputs {{ history: {history}, resolved: {resolved}, forget: {} }}", self.skip_oldest)
-    }
-}

@@ -201,12 +201,6 @@ impl PassThrough {
     }
 }
 
-impl std::fmt::Debug for PassThrough {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PassThrough").field("length", &self.length).finish_non_exhaustive()
-    }
-}
-
 impl http_body::Body for PassThrough {
     type Data = Bytes;
     type Error = AbortedBody;

@@ -567,12 +567,6 @@ impl Relay {
     }
 }
 
-impl std::fmt::Debug for Relay {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Relay").field("ended", &self.ended()).finish_non_exhaustive()
-    }
-}
-
 impl http_body::Body for Relay {
     type Data = Bytes;
     type Error = AbortedBody;

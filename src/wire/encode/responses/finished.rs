@@ -38,12 +38,6 @@ impl Finished {
     }
 }
 
-impl std::fmt::Debug for Finished {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Finished").field("id", &self.id).field("status", &self.status).finish_non_exhaustive()
-    }
-}
-
 /// Item of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputItem {

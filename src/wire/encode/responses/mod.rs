@@ -606,9 +606,3 @@ impl Response {
         });
     }
 }
-
-impl std::fmt::Debug for Response {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Response").field("items", &self.items).finish_non_exhaustive()
-    }
-}
