@@ -67,14 +67,8 @@ impl ChatChoices {
                 write_text(key, args, out);
                 out.extend_from_slice(b"}}]");
             }
-            Delta::Bare
-            | Delta::Finish(_)
-            | Delta::Break
-            | Delta::Done { .. }
-            | Delta::Part { .. }
-            | Delta::Sealed { .. }
-            | Delta::Annotation(_)
-            | Delta::Tokens(_) => {}
+            // The others have no frame (`has_frame`), or one without content.
+            _ => {}
         }
     }
 }
@@ -238,14 +232,8 @@ impl WholeChoice for ChatMessage {
             }
             Delta::Part { name: PartName::Annotations, data } => self.annotations = data.map(compacted),
             Delta::Part { name: PartName::Audio, data } => self.audio = data.map(compacted),
-            Delta::Role
-            | Delta::Finish(_)
-            | Delta::Break
-            | Delta::Done { .. }
-            | Delta::Sealed { .. }
-            | Delta::Annotation(_)
-            | Delta::Tokens(_)
-            | Delta::Bare => {}
+            // The others have nothing that a message has a place for.
+            _ => {}
         }
     }
 
