@@ -403,6 +403,21 @@ pub(crate) fn write_number(number: impl itoa::Integer, out: &mut BytesMut) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
+/// Appends what `write` writes for each item, with commas between.
+#[inline]
+pub(crate) fn separated<T>(
+    items: impl IntoIterator<Item = T>,
+    out: &mut BytesMut,
+    mut write: impl FnMut(T, &mut BytesMut),
+) {
+    for (at, item) in items.into_iter().enumerate() {
+        if at > 0 {
+            out.put_u8(b',');
+        }
+        write(item, out);
+    }
+}
+
 /// Reads a count. Engines may spell it as a float: accepted if it is whole; `None` for anything else.
 pub(crate) fn integer(raw: Raw<'_>) -> Option<u64> {
     let text = raw.get();

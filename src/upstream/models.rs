@@ -1,6 +1,6 @@
 //! List of models: the parser for engines' lists, and the writers for clients.
 
-use crate::json::{self, Members, Raw, Text, integer, object, write_number, write_string};
+use crate::json::{self, Members, Raw, Text, integer, object, separated, write_number, write_string};
 use bytes::BytesMut;
 use std::borrow::Cow;
 use std::time::{Duration, UNIX_EPOCH};
@@ -91,12 +91,7 @@ pub fn are_main(models: &[&ListedModel]) -> Vec<bool> {
 /// Appends the list of models as the official API writes it.
 pub fn write(models: &[ListedModel], out: &mut BytesMut) {
     out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
-    for (n, model) in models.iter().enumerate() {
-        if n > 0 {
-            out.extend_from_slice(b",");
-        }
-        model.write(out);
-    }
+    separated(models, out, ListedModel::write);
     out.extend_from_slice(b"]}");
 }
 
@@ -121,12 +116,7 @@ pub fn write_page(models: &[ListedModel], page: &ModelPage<'_>, out: &mut BytesM
     let skipped = if page.before.is_some() { range.len().saturating_sub(page.limit) } else { 0 };
     let shown: Vec<_> = range.iter().skip(skipped).take(page.limit).collect();
     out.extend_from_slice(b"{\"data\":[");
-    for (n, model) in shown.iter().enumerate() {
-        if n > 0 {
-            out.extend_from_slice(b",");
-        }
-        model.write_info(out);
-    }
+    separated(&shown, out, |model, out| model.write_info(out));
     out.extend_from_slice(b"],\"has_more\":");
     out.extend_from_slice(if shown.len() < range.len() { b"true" } else { b"false" });
     for (key, model) in [(",\"first_id\":", shown.first()), (",\"last_id\":", shown.last())] {

@@ -2,7 +2,7 @@
 
 use super::background::{self, Following};
 use super::{tool_outputs, unavailable};
-use crate::json::write_string;
+use crate::json::{separated, write_string};
 use crate::request::invalid;
 use crate::request::responses::Include;
 use crate::server::App;
@@ -14,7 +14,7 @@ use crate::server::reply::ClientReply;
 use crate::server::storage::objects::{decoded, not_found};
 use crate::store::{Key, Page, PageRequest, Store, StoreError, StoredResponse};
 use crate::wire::fault::{Failure, Fault};
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 use http::{Method, Response, request};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -167,12 +167,7 @@ fn replay(reply: &mut ClientReply) -> Result<(Response<()>, record::Record), Fai
 /// Appends a list object with one page of items.
 pub(super) fn write_page(page: &Page, out: &mut BytesMut) {
     out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
-    for (at, item) in page.items.iter().enumerate() {
-        if at > 0 {
-            out.put_u8(b',');
-        }
-        out.extend_from_slice(item.body.as_bytes());
-    }
+    separated(&page.items, out, |item, out| out.extend_from_slice(item.body.as_bytes()));
     for (key, item) in [("],\"first_id\":", page.items.first()), (",\"last_id\":", page.items.last())] {
         out.extend_from_slice(key.as_bytes());
         match item {

@@ -9,7 +9,7 @@
 use super::stored::stored_key;
 use super::tool_outputs::{SubmittedOutputs, ToolOutputStore};
 use super::{create, unavailable};
-use crate::json::{self, write_string};
+use crate::json::{self, separated, write_string};
 use crate::request::invalid;
 use crate::request::responses::outputs::{self, Output, Outputs, PendingCall, Predecessor};
 use crate::server::admission::count;
@@ -21,7 +21,7 @@ use crate::server::request_body::RequestBody;
 use crate::server::storage::objects::not_found;
 use crate::store::StoreError;
 use crate::wire::fault::{Failure, Fault};
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 use http::{Response, StatusCode};
 
 /// Serves a request that posts tool outputs: returns the calls still pending, or continues the response once
@@ -100,12 +100,7 @@ fn pending_response<'a>(
     let mut out = BytesMut::from(&b"{\"object\":\"response.tool_outputs\",\"response_id\":"[..]);
     write_string(id, &mut out);
     out.extend_from_slice(b",\"status\":\"waiting\",\"pending\":[");
-    for (at, call) in pending.enumerate() {
-        if at > 0 {
-            out.put_u8(b',');
-        }
-        write_string(&call.call_id, &mut out);
-    }
+    separated(pending, &mut out, |call, out| write_string(&call.call_id, out));
     out.extend_from_slice(b"]}");
     let mut response = reply.object(out.freeze());
     *response.status_mut() = StatusCode::ACCEPTED;

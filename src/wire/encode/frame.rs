@@ -1,6 +1,6 @@
 //! Parts of frames and objects that Chat Completions and Completions share.
 
-use crate::json::{Extras, Raw, write_compact, write_number, write_string};
+use crate::json::{Extras, Raw, separated, write_compact, write_number, write_string};
 use crate::wire::event::{FrameExtras, Head, Logprobs, TokenLogprob, Usage};
 use crate::wire::fault::Failure;
 use crate::wire::options::{ErrorFrame, Options, UnknownFields};
@@ -238,14 +238,11 @@ fn append_list(known: &mut BytesMut, list: &[u8]) {
 }
 
 fn write_members(extras: &Extras<'_>, out: &mut BytesMut) {
-    for (at, (key, value)) in extras.iter().enumerate() {
-        if at > 0 {
-            out.put_u8(b',');
-        }
+    separated(extras.iter(), out, |(key, value), out| {
         write_string(key, out);
         out.put_u8(b':');
         write_compact(value.get(), out);
-    }
+    });
 }
 
 fn write_usage(usage: &Usage, out: &mut BytesMut) {

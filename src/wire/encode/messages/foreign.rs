@@ -3,7 +3,7 @@
 //!
 //! Takes: the start, and each delta. Gives: one object. Remembers: its members as JSON. Never: interprets a member.
 
-use crate::json::{Members, Raw, Text, quoted, write_compact};
+use crate::json::{Members, Raw, Text, separated, write_compact, write_string};
 use bytes::{BufMut, BytesMut};
 
 /// Key of the deltas by which a tool's `input` comes as text.
@@ -81,18 +81,15 @@ impl ForeignBlock {
             self.change("input", |own| *own = Member::Json(input));
         }
         out.put_u8(b'{');
-        for (at, (key, value)) in self.members.iter().enumerate() {
-            if at > 0 {
-                out.put_u8(b',');
-            }
-            out.extend_from_slice(quoted(key).as_bytes());
+        separated(&self.members, out, |(key, value), out| {
+            write_string(key, out);
             out.put_u8(b':');
             match value {
                 Member::Json(json) => write_compact(json, out),
-                Member::Text(text) => out.extend_from_slice(quoted(text).as_bytes()),
+                Member::Text(text) => write_string(text, out),
                 Member::List(list) => write_compact(&format!("{list}]"), out),
             }
-        }
+        });
         out.put_u8(b'}');
     }
 
