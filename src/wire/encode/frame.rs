@@ -334,7 +334,11 @@ impl LogprobLists {
             Logprobs::Tokens { content, refusal } => {
                 for (list, entries) in [(&mut self.content, content), (&mut self.refusal, refusal)] {
                     if let Some(entries) = entries {
-                        write_entries(entries, list.get_or_insert_default());
+                        let list = list.get_or_insert_default();
+                        if !list.is_empty() && !entries.is_empty() {
+                            list.put_u8(b',');
+                        }
+                        write_entries(entries, list, begin_entry);
                     }
                 }
             }
@@ -415,26 +419,25 @@ pub(super) fn write_logprobs(logprobs: Option<&Logprobs<'_>>, out: &mut BytesMut
     }
 }
 
-fn write_entries(entries: &[TokenLogprob<'_>], out: &mut BytesMut) {
-    for entry in entries {
-        if !out.is_empty() {
-            out.put_u8(b',');
-        }
-        write_entry_start(entry, out);
+/// Appends entries of `logprobs`, with commas between. `begin` appends the members of an entry up to `top_logprobs`.
+pub(super) fn write_entries(
+    entries: &[TokenLogprob<'_>],
+    out: &mut BytesMut,
+    begin: impl Fn(&TokenLogprob<'_>, &mut BytesMut),
+) {
+    separated(entries, out, |entry, out| {
+        begin(entry, out);
         out.extend_from_slice(b",\"top_logprobs\":[");
-        for (at, top) in entry.top.iter().enumerate() {
-            if at > 0 {
-                out.put_u8(b',');
-            }
-            write_entry_start(top, out);
+        separated(&entry.top, out, |top, out| {
+            begin(top, out);
             out.put_u8(b'}');
-        }
+        });
         out.extend_from_slice(b"]}");
-    }
+    });
 }
 
 /// Appends a token's log probability.
-fn write_logprob(entry: &TokenLogprob<'_>, out: &mut BytesMut) {
+pub(super) fn write_logprob(entry: &TokenLogprob<'_>, out: &mut BytesMut) {
     // -9999.0 is how the API spells "no value": some serialisers turn minus infinity into null.
     write_compact(entry.logprob.map_or("-9999.0", |raw| raw.get()), out);
 }
@@ -461,12 +464,18 @@ fn write_alternatives(top: &[TokenLogprob<'_>], out: &mut BytesMut) {
     out.put_u8(b'}');
 }
 
-/// Appends `{"token":…,"logprob":…,"bytes":…`, without the closing brace.
-fn write_entry_start(entry: &TokenLogprob<'_>, out: &mut BytesMut) {
+/// Appends `{"token":…,"logprob":…`, without the closing brace.
+#[inline]
+pub(super) fn begin_plain_entry(entry: &TokenLogprob<'_>, out: &mut BytesMut) {
     out.extend_from_slice(b"{\"token\":\"");
     entry.token.write(out);
     out.extend_from_slice(b"\",\"logprob\":");
     write_logprob(entry, out);
+}
+
+/// Appends `{"token":…,"logprob":…,"bytes":…`, without the closing brace.
+fn begin_entry(entry: &TokenLogprob<'_>, out: &mut BytesMut) {
+    begin_plain_entry(entry, out);
     out.extend_from_slice(b",\"bytes\":");
     write_compact(entry.bytes.map_or("null", |raw| raw.get()), out);
 }

@@ -4,6 +4,7 @@ use super::call::CallItem;
 use super::foreign::Foreign;
 use super::text_events::{self, EventText, ItemPlace, TextEvents};
 use crate::json::{Text, write_compact, write_string};
+use crate::wire::encode::frame::{begin_plain_entry, write_entries, write_logprob};
 use crate::wire::event::{Logprobs, TokenLogprob};
 use crate::wire::{OutputBuffer, Rope, Spelled};
 use bytes::{BufMut, BytesMut};
@@ -201,17 +202,20 @@ impl OutputPart {
             self.logprobs.append(|out| out.put_u8(b','));
             self.plain_logprobs.append(|out| out.put_u8(b','));
         }
-        self.logprobs.append(|out| write_entries(entries, true, out));
-        (text, Spelled::Piece(self.plain_logprobs.append(|out| write_entries(entries, false, out))))
+        self.logprobs.append(|out| write_entries(entries, out, begin_full_entry));
+        (
+            text,
+            Spelled::Piece(self.plain_logprobs.append(|out| write_entries(entries, out, begin_plain_entry))),
+        )
     }
 
     /// Adds the bytes of the tokens from `entries`. Ignores them if they are not exactly the tokens of this part.
     pub(super) fn add_token_bytes(&mut self, entries: &[TokenLogprob<'_>]) {
         let mut plain = BytesMut::new();
-        write_entries(entries, false, &mut plain);
+        write_entries(entries, &mut plain, begin_plain_entry);
         if self.plain_logprobs.is(&plain) {
             self.logprobs = Rope::default();
-            self.logprobs.append(|out| write_entries(entries, true, out));
+            self.logprobs.append(|out| write_entries(entries, out, begin_full_entry));
         }
     }
 
@@ -233,34 +237,12 @@ impl OutputPart {
     }
 }
 
-/// Appends entries of `logprobs`. `full`: with the bytes of each token, which parts carry and deltas do not.
-fn write_entries(entries: &[TokenLogprob<'_>], full: bool, out: &mut BytesMut) {
-    for (at, entry) in entries.iter().enumerate() {
-        if at > 0 {
-            out.put_u8(b',');
-        }
-        write_entry(entry, full, out);
-        out.extend_from_slice(b",\"top_logprobs\":[");
-        for (at, top) in entry.top.iter().enumerate() {
-            if at > 0 {
-                out.put_u8(b',');
-            }
-            write_entry(top, full, out);
-            out.put_u8(b'}');
-        }
-        out.extend_from_slice(b"]}");
-    }
-}
-
-fn write_entry(entry: &TokenLogprob<'_>, full: bool, out: &mut BytesMut) {
+/// Appends `{"token":…,"bytes":…,"logprob":…`, without the closing brace.
+fn begin_full_entry(entry: &TokenLogprob<'_>, out: &mut BytesMut) {
     out.extend_from_slice(b"{\"token\":\"");
     entry.token.write(out);
-    if full {
-        out.extend_from_slice(b"\",\"bytes\":");
-        write_compact(entry.bytes.map_or("[]", |raw| raw.get()), out);
-        out.extend_from_slice(b",\"logprob\":");
-    } else {
-        out.extend_from_slice(b"\",\"logprob\":");
-    }
-    write_compact(entry.logprob.map_or("-9999.0", |raw| raw.get()), out);
+    out.extend_from_slice(b"\",\"bytes\":");
+    write_compact(entry.bytes.map_or("[]", |raw| raw.get()), out);
+    out.extend_from_slice(b",\"logprob\":");
+    write_logprob(entry, out);
 }
