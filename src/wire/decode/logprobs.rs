@@ -2,31 +2,16 @@
 
 use super::{BadField, EventSink, ReadOptions};
 use crate::json::{Raw, Read, Scanner, Text, object, read};
+use crate::wire::Api;
 use crate::wire::event::{Logprobs, TokenLogprob};
 use crate::wire::rule::Rule;
 
-/// API of the answer. Each API has its own shape of logprobs that its clients can read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum LogprobShape {
-    Chat,
-    Completions,
-}
-
-impl LogprobShape {
-    fn select(self, body: LogprobBody<'_>) -> Result<Option<Logprobs<'_>>, BadField> {
-        match self {
-            Self::Chat => body.tokens(),
-            Self::Completions => body.of_completion(),
-        }
-    }
-
-    /// Returns true if the client gets another shape than the engine sent, or a value that the engine left out.
-    fn mends(self, found: &Logprobs<'_>) -> bool {
-        let Logprobs::Tokens { content, refusal } = found else { return false };
-        let lacks = |entry: &TokenLogprob<'_>| entry.logprob.is_none();
-        let mut entries = [content, refusal].into_iter().flatten().flatten();
-        self == Self::Completions || entries.any(|entry| lacks(entry) || entry.top.iter().any(lacks))
-    }
+/// Returns true if the client gets another shape than the engine sent, or a value that the engine left out.
+fn are_mended(found: &Logprobs<'_>, api: Api) -> bool {
+    let Logprobs::Tokens { content, refusal } = found else { return false };
+    let lacks = |entry: &TokenLogprob<'_>| entry.logprob.is_none();
+    let mut entries = [content, refusal].into_iter().flatten().flatten();
+    api == Api::Completions || entries.any(|entry| lacks(entry) || entry.top.iter().any(lacks))
 }
 
 object! {
@@ -97,21 +82,22 @@ impl<'a> LogprobBody<'a> {
     }
 }
 
-/// Reads `logprobs`, if the client asked for them. Fails if they have neither known shape.
+/// Reads `logprobs`, if the client asked for them. Fails if they have neither known shape. `api`: that of the answer, whose
+/// clients read its own shape alone.
 pub(super) fn read_logprobs<'a>(
     raw: Option<Raw<'a>>,
-    shape: LogprobShape,
+    api: Api,
     reading: ReadOptions,
     to: &mut dyn EventSink,
 ) -> Result<Option<Logprobs<'a>>, BadField> {
     let Some(raw) = raw else { return Ok(None) };
     let body: LogprobBody<'_> = read(raw.get()).map_err(|_| BadField)?;
-    let found = shape.select(body)?;
+    let found = if api == Api::Completions { body.of_completion()? } else { body.tokens()? };
     if found.is_some() && !reading.logprobs {
         to.count_rule(Rule::LogprobsUnasked);
         return Ok(None);
     }
-    if found.as_ref().is_some_and(|found| shape.mends(found)) {
+    if found.as_ref().is_some_and(|found| are_mended(found, api)) {
         to.count_rule(Rule::Logprobs);
     }
     Ok(found)

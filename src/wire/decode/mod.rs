@@ -22,7 +22,7 @@ use super::sse::Frame;
 use super::{Api, Extensions, Shape};
 use crate::json::{Extras, Few, Raw, Text, integer, object, pass_part, read_into, read_with_null};
 use finish_word::{FinishWord, is_natural_stop, read_finish};
-use logprobs::{LogprobShape, read_logprobs};
+use logprobs::read_logprobs;
 use usage::UsageBody;
 
 pub(super) use checked::Checks;
@@ -105,12 +105,7 @@ impl ReadOptions {
 /// Returns the decoder for an upstream API. It is the same for all engines; they differ in data only ([`Quirks`](super::Quirks)).
 pub fn decoder(api: Api, reading: ReadOptions) -> Box<dyn Decode> {
     match api {
-        Api::Chat => Box::new(ChunkDecoder { reading, pieces: chat::pieces, logprobs: LogprobShape::Chat }),
-        Api::Completions => Box::new(ChunkDecoder {
-            reading,
-            pieces: completions::pieces,
-            logprobs: LogprobShape::Completions,
-        }),
+        Api::Chat | Api::Completions => Box::new(ChunkDecoder { reading, api }),
         Api::Messages => Box::new(messages::MessagesDecoder::new(reading)),
         Api::Responses => Box::new(responses::ResponsesDecoder::new(reading)),
     }
@@ -119,8 +114,7 @@ pub fn decoder(api: Api, reading: ReadOptions) -> Box<dyn Decode> {
 /// Decoder of Chat Completions and Completions, whose chunks differ only in the content of a choice.
 struct ChunkDecoder {
     reading: ReadOptions,
-    pieces: for<'a> fn(&mut ChoiceBody<'a>, &mut ChoiceEmitter<'a, '_>) -> Result<(), BadField>,
-    logprobs: LogprobShape,
+    api: Api,
 }
 
 /// Error: a field that samewire emits has the wrong type.
@@ -182,8 +176,11 @@ impl ChunkDecoder {
                 usage: kept.map(|usage| Box::new(ChunkUsage { usage, last: choice.is_last() })),
                 emitted: 0,
             };
-            emitter.attach_extras(choice, self.logprobs)?;
-            (self.pieces)(choice, &mut emitter)?;
+            emitter.attach_extras(choice, self.api)?;
+            match self.api {
+                Api::Completions => completions::pieces(choice, &mut emitter)?,
+                _ => chat::pieces(choice, &mut emitter)?,
+            }
             extras = emitter.finish(choice)?;
         }
         if let Some(usage) = usage {
@@ -256,8 +253,8 @@ struct ChoiceEmitter<'a, 'to> {
 }
 
 impl<'a> ChoiceEmitter<'a, '_> {
-    fn attach_extras(&mut self, choice: &mut ChoiceBody<'a>, shape: LogprobShape) -> Result<(), BadField> {
-        self.extras.logprobs = read_logprobs(choice.logprobs, shape, self.reading, self.to)?;
+    fn attach_extras(&mut self, choice: &mut ChoiceBody<'a>, api: Api) -> Result<(), BadField> {
+        self.extras.logprobs = read_logprobs(choice.logprobs, api, self.reading, self.to)?;
         self.extras.choice_extensions = take_requested(self.reading.extensions, &mut choice.rest);
         note_unknown(&choice.rest, self.to);
         self.extras.choice = std::mem::take(&mut choice.rest);
