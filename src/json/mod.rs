@@ -570,6 +570,22 @@ macro_rules! object {
 }
 pub(crate) use object;
 
+/// Returns a value that is written as a JSON object with these members, in this order.
+macro_rules! members {
+    ($($key:ident $(: $value:expr)?),* $(,)?) => {{
+        #[expect(non_camel_case_types, reason = "the type of a member has the member's name")]
+        let written = {
+            #[derive(serde::Serialize)]
+            struct Written<$($key),*> {
+                $($key: $key,)*
+            }
+            Written { $($key $(: $value)?,)* }
+        };
+        written
+    }};
+}
+pub(crate) use members;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@
 
 use crate::cli::table::{self, BOLD, DIM, Look, wrapped};
 use crate::conform::{Group, Report, SuiteRequest, Verdict, Verified};
+use crate::json::members;
 use crate::visible::{visible, visible_strings};
 use serde::Serialize;
 use std::fmt::Write;
@@ -85,40 +86,8 @@ fn summary(report: &Report, look: Look) -> String {
     }
 }
 
-/// Report for programs.
-#[derive(Serialize)]
-struct Told<'r> {
-    url: &'r str,
-    model: &'r str,
-    counts: Counts,
-    rows: Vec<ToldRow<'r>>,
-    stopped: Option<&'r str>,
-}
-
-/// Numbers of rows by verdict.
-#[derive(Serialize)]
-struct Counts {
-    pass: usize,
-    fail: usize,
-    skipped: usize,
-    not_offered: usize,
-    not_asked: usize,
-}
-
-/// Row for programs.
-#[derive(Serialize)]
-struct ToldRow<'r> {
-    id: &'r str,
-    group: &'r str,
-    request: &'r str,
-    statement: &'r str,
-    citation: &'r str,
-    verdict: String,
-    detail: Option<&'r str>,
-}
-
-fn told(Verified { row, verdict }: &Verified) -> ToldRow<'_> {
-    ToldRow {
+fn told(Verified { row, verdict }: &Verified) -> impl Serialize {
+    members! {
         id: row.id,
         group: row.group().name(),
         request: row.request.name(),
@@ -131,17 +100,17 @@ fn told(Verified { row, verdict }: &Verified) -> ToldRow<'_> {
 
 /// Returns the results as JSON.
 pub(super) fn json(report: &Report) -> String {
-    let all = Told {
-        url: &report.url,
-        model: &report.model,
-        counts: Counts {
+    let all = members! {
+        url: &*report.url,
+        model: &*report.model,
+        counts: members! {
             pass: report.count("pass"),
             fail: report.count("fail"),
             skipped: report.count("skipped"),
             not_offered: report.count("not offered"),
             not_asked: report.count("not asked"),
         },
-        rows: report.rows.iter().map(told).collect(),
+        rows: report.rows.iter().map(told).collect::<Vec<_>>(),
         stopped: report.stopped.as_deref(),
     };
     // Texts and numbers are always JSON.

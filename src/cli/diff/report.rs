@@ -2,6 +2,7 @@
 
 use crate::cli::table::{self, BAD, BOLD, DIM, GOOD, LEFT, Look, PLAIN, RIGHT};
 use crate::diff::{Aligned, Comparison, Finding, Frames, Span, Topic, WordDifference};
+use crate::json::members;
 use crate::visible::{cut, visible, visible_strings};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -91,40 +92,26 @@ impl Report {
         }
     }
 
-    /// Returns the result as a JSON object.
+    /// Returns the result as a JSON object. Part of the public interface: members may be added, but not removed or given
+    /// another meaning.
     pub(super) fn json(&self) -> String {
         let [a, b] = &self.names;
         let [only_a, only_b] = &self.only;
-        let pairs = self.pairs.iter().map(|(name, Comparison { rows, shape, words })| PairLine {
-            name: name.as_deref(),
-            same_shape: shape.is_empty(),
-            frames: rows,
-            shape,
-            words: words.iter().map(|word| WordLine::of(word, self.has_words)).collect(),
+        let pairs = self.pairs.iter().map(|(name, Comparison { rows, shape, words })| {
+            let words: Vec<_> = words.iter().map(|word| WordLine::of(word, self.has_words)).collect();
+            let name = name.as_deref();
+            members! { name, same_shape: shape.is_empty(), frames: rows, shape, words: words }
         });
-        let line = Line { a, b, same_shape: self.is_same(), pairs: pairs.collect(), only_a, only_b };
+        let line = members! {
+            a,
+            b,
+            same_shape: self.is_same(),
+            pairs: pairs.collect::<Vec<_>>(),
+            only_a,
+            only_b,
+        };
         visible_strings(&serde_json::to_string(&line).unwrap_or_default()).into_owned()
     }
-}
-
-/// Result in JSON. Part of the public interface: fields may be added, but not removed or given another meaning.
-#[derive(Serialize)]
-struct Line<'a> {
-    a: &'a str,
-    b: &'a str,
-    same_shape: bool,
-    pairs: Vec<PairLine<'a>>,
-    only_a: &'a [String],
-    only_b: &'a [String],
-}
-
-#[derive(Serialize)]
-struct PairLine<'a> {
-    name: Option<&'a str>,
-    same_shape: bool,
-    frames: &'a [Aligned],
-    shape: &'a [Finding],
-    words: Vec<WordLine<'a>>,
 }
 
 #[derive(Serialize)]

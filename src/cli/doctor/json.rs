@@ -2,66 +2,9 @@
 
 use super::Examined;
 use crate::doctor::{self, Advice, Finding, Report, Setting, Table};
+use crate::json::members;
 use crate::visible::visible_strings;
 use serde::Serialize;
-
-/// Report.
-#[derive(Serialize)]
-struct Told<'r> {
-    url: &'r str,
-    model: &'r str,
-    engine: Option<&'r str>,
-    version: Option<String>,
-    front_end: Option<&'r str>,
-    known_by: &'r [String],
-    context_length: Option<u64>,
-    reasoning_parser: Option<&'r str>,
-    tool_parser: Option<&'r str>,
-    max_tokens: u32,
-    findings: Vec<ToldFinding<'r>>,
-    not_asked: Vec<&'r str>,
-    stopped: Option<&'r str>,
-    advice: ToldAdvice<'r>,
-}
-
-/// Result of a check.
-#[derive(Serialize)]
-struct ToldFinding<'r> {
-    id: &'r str,
-    topic: &'r str,
-    question: &'r str,
-    severity: String,
-    says: &'r str,
-    evidence: Option<&'r str>,
-    affected: &'r [&'r str],
-    samewire: Option<&'r str>,
-    engine: Option<&'r str>,
-    config: Vec<ToldSetting<'r>>,
-    through: Option<ToldThrough<'r>>,
-}
-
-/// Result of the same check through samewire.
-#[derive(Serialize)]
-struct ToldThrough<'r> {
-    severity: String,
-    says: &'r str,
-    evidence: Option<&'r str>,
-}
-
-/// Key of samewire's configuration.
-#[derive(Serialize)]
-struct ToldSetting<'r> {
-    table: &'static str,
-    key: &'r str,
-    value: &'r str,
-}
-
-/// Advice.
-#[derive(Serialize)]
-struct ToldAdvice<'r> {
-    engine: &'r [String],
-    config: &'r str,
-}
 
 /// Returns the report as JSON.
 pub(super) fn text(direct: &Examined, through: Option<&Examined>, advice: &Advice) -> String {
@@ -69,32 +12,32 @@ pub(super) fn text(direct: &Examined, through: Option<&Examined>, advice: &Advic
     let server = report.server();
     let parsers = server.parsers.as_ref();
     let model = server.model(report.model());
-    let all = Told {
-        url: &report.url,
+    let all = members! {
+        url: &*report.url,
         model: report.model(),
         engine: server.identity.map(|identity| identity.engine.name),
         version: server.identity.and_then(|identity| identity.version).map(|version| version.to_string()),
         front_end: server.identity.map(|identity| identity.front.name()),
-        known_by: &server.evidence,
+        known_by: &*server.evidence,
         context_length: model.and_then(|model| model.context_length.or(model.max_model_len)),
         reasoning_parser: parsers.and_then(|parsers| parsers.reasoning.as_deref()),
         tool_parser: parsers.and_then(|parsers| parsers.tools.as_deref()),
         max_tokens: doctor::tokens(),
-        findings: direct.findings.iter().map(|finding| told(finding, through)).collect(),
-        not_asked: report.not_asked().into_iter().map(doctor::Question::name).collect(),
+        findings: direct.findings.iter().map(|finding| told(finding, through)).collect::<Vec<_>>(),
+        not_asked: report.not_asked().into_iter().map(doctor::Question::name).collect::<Vec<_>>(),
         stopped: report.stopped.as_deref(),
-        advice: ToldAdvice { engine: &advice.engine, config: &advice.config },
+        advice: members! { engine: &*advice.engine, config: &*advice.config },
     };
     // Texts and numbers are always JSON.
     visible_strings(&serde_json::to_string_pretty(&all).unwrap_or_default()).into_owned() + "\n"
 }
 
-fn told<'r>(finding: &'r Finding, through: Option<&'r Examined>) -> ToldFinding<'r> {
+fn told<'r>(finding: &'r Finding, through: Option<&'r Examined>) -> impl Serialize + use<'r> {
     let check = finding.check;
     let found = finding.found();
     let affected = if found.is_some() { check.affected } else { &[] };
     let same = through.and_then(|through| through.findings.iter().find(|other| other.check.id == check.id));
-    ToldFinding {
+    members! {
         id: check.id,
         topic: check.topic.name(),
         question: check.question.name(),
@@ -105,7 +48,7 @@ fn told<'r>(finding: &'r Finding, through: Option<&'r Examined>) -> ToldFinding<
         samewire: finding.mends.filter(|_| found.is_some()),
         engine: found.and_then(|found| found.remedy.engine.as_deref()),
         config: found.map_or_else(Vec::new, |found| found.remedy.settings.iter().map(setting).collect()),
-        through: same.map(|other| ToldThrough {
+        through: same.map(|other| members! {
             severity: word(other),
             says: other.outcome.says(),
             evidence: other.found().map(|found| found.evidence.as_str()),
@@ -117,11 +60,11 @@ fn word(finding: &Finding) -> String {
     finding.severity().name().replace(' ', "_")
 }
 
-fn setting(setting: &Setting) -> ToldSetting<'_> {
+fn setting(setting: &Setting) -> impl Serialize {
     let table = match setting.table {
         Table::Timeouts => "timeouts",
         Table::Upstream => "upstream",
         Table::Wire => "upstream.wire",
     };
-    ToldSetting { table, key: setting.key, value: &setting.value }
+    members! { table, key: setting.key, value: &*setting.value }
 }

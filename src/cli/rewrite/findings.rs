@@ -3,6 +3,7 @@
 use crate::cli::print_error;
 use crate::config::Terminal;
 use crate::filter::{Change, Field, Finding, Kind, Place, Recognition, Verdict};
+use crate::json::members;
 use crate::visible::{visible, visible_strings};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -37,7 +38,7 @@ impl Reporter {
     pub(super) fn note(&self, text: &str) {
         match self.format {
             Format::Text => print_error(visible(text)),
-            Format::Json => write(&Line::Note { text }),
+            Format::Json => write(&members! { kind: "note", text }),
         }
     }
 
@@ -80,74 +81,42 @@ impl Reporter {
     }
 }
 
-/// JSON line of a finding. Part of the public interface: fields may be added, but not removed or given another
+/// JSON line of a change.
+#[derive(Serialize)]
+struct ChangeLine<'a> {
+    kind: &'static str,
+    place: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last: Option<u64>,
+    times: u32,
+    rule: Option<&'static str>,
+    change: Kind,
+    fields: Vec<&'a str>,
+    into: Vec<&'a str>,
+    before: Option<&'a str>,
+    after: Option<&'a str>,
+    text: String,
+}
+
+/// Writes the JSON line of a finding. Part of the public interface: members may be added, but not removed or given another
 /// meaning.
-#[derive(Serialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-enum Line<'a> {
-    Change {
-        place: &'static str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        first: Option<u64>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        last: Option<u64>,
-        times: u32,
-        rule: Option<&'static str>,
-        change: Kind,
-        fields: Vec<&'a str>,
-        into: Vec<&'a str>,
-        before: Option<&'a str>,
-        after: Option<&'a str>,
-        text: String,
-    },
-    Note {
-        text: &'a str,
-    },
-    Engine {
-        given: Option<&'static str>,
-        recognised: Option<&'static str>,
-        version: Option<String>,
-        evidence: &'static [&'static str],
-        frame: Option<u64>,
-        text: String,
-    },
-    Summary {
-        outcome: &'static str,
-        error: Option<ClientError<'a>>,
-        finish_reasons: &'a [&'static str],
-        frames_in: u64,
-        frames_out: Option<u64>,
-        rules: usize,
-        characters_in: usize,
-        characters_out: Option<usize>,
-        family: Option<&'static str>,
-        flags: Option<&'a str>,
-        text: String,
-    },
-}
-
-/// Error that clients receive in place of an answer.
-#[derive(Serialize)]
-struct ClientError<'a> {
-    status: u16,
-    code: Option<&'a str>,
-    message: &'a str,
-}
-
-fn write(line: &Line<'_>) {
+fn write(line: &impl Serialize) {
     if let Ok(text) = serde_json::to_string(line) {
         print_error(visible_strings(&text));
     }
 }
 
-fn json_change(change: &Change) -> Line<'_> {
+fn json_change(change: &Change) -> ChangeLine<'_> {
     let Change { place, rule, effect, times } = change;
     let (first, last) = match *place {
         Place::Frames { first, last } => (Some(first), Some(last)),
         Place::Request | Place::Object => (None, None),
     };
     let is_one = matches!(effect.kind, Kind::Replaced | Kind::Became | Kind::Held | Kind::Released);
-    Line::Change {
+    ChangeLine {
+        kind: "change",
         place: place.name(),
         first,
         last,
@@ -171,29 +140,30 @@ fn value(fields: &[Field]) -> Option<&str> {
     fields.first().and_then(|field| field.value.as_deref())
 }
 
-fn json_engine(engine: &Recognition) -> Line<'_> {
+fn json_engine(engine: &Recognition) -> impl Serialize {
     let given = engine.taken.engine;
     let version = engine.version.or(engine.taken.version);
-    Line::Engine {
+    members! {
+        kind: "engine",
         given: given.is_known().then_some(given.name),
         recognised: engine.seen.map(|seen| seen.name),
         version: version.map(|version| version.to_string()),
-        evidence: engine.evidence.map_or(&[], |(texts, _)| texts),
+        evidence: engine.evidence.map_or(&[][..], |(texts, _)| texts),
         frame: engine.evidence.map(|(_, frame)| frame).filter(|frame| *frame > 0),
         text: engine.to_string(),
     }
 }
 
-fn json_summary(verdict: &Verdict) -> Line<'_> {
-    let error = verdict.outcome.failure().map(|failure| ClientError {
-        status: failure.status,
-        code: failure.code.as_deref(),
-        message: &failure.message,
-    });
-    Line::Summary {
+fn json_summary(verdict: &Verdict) -> impl Serialize {
+    members! {
+        kind: "summary",
         outcome: verdict.outcome.name(),
-        error,
-        finish_reasons: &verdict.finishes,
+        error: verdict.outcome.failure().map(|failure| members! {
+            status: failure.status,
+            code: failure.code.as_deref(),
+            message: &*failure.message,
+        }),
+        finish_reasons: &*verdict.finishes,
         frames_in: verdict.frames,
         frames_out: verdict.written,
         rules: verdict.rules,

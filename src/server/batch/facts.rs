@@ -1,6 +1,7 @@
 //! Fields of a batch object that the store does not interpret: kept as one JSON text, and written for clients.
 
 use super::seconds;
+use crate::json::members;
 use crate::store::{Batch, BatchStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -75,68 +76,18 @@ impl Facts {
     }
 }
 
-#[derive(Serialize)]
-struct BatchObject<'a> {
-    id: &'a str,
-    object: &'static str,
-    endpoint: &'a str,
-    errors: Option<ErrorList<'a>>,
-    input_file_id: &'a str,
-    completion_window: &'static str,
-    status: &'static str,
-    output_file_id: Option<&'a str>,
-    error_file_id: Option<&'a str>,
-    created_at: u64,
-    in_progress_at: Option<u64>,
-    expires_at: u64,
-    finalizing_at: Option<u64>,
-    completed_at: Option<u64>,
-    failed_at: Option<u64>,
-    expired_at: Option<u64>,
-    cancelling_at: Option<u64>,
-    cancelled_at: Option<u64>,
-    request_counts: LineCounts,
-    usage: UsageObject,
-    metadata: Option<&'a RawValue>,
-}
-
-#[derive(Serialize)]
-struct ErrorList<'a> {
-    object: &'static str,
-    data: &'a [LineError],
-}
-
-#[derive(Serialize)]
-struct UsageObject {
-    input_tokens: u64,
-    input_tokens_details: CachedTokens,
-    output_tokens: u64,
-    output_tokens_details: ReasoningTokens,
-    total_tokens: u64,
-}
-
-#[derive(Serialize)]
-struct CachedTokens {
-    cached_tokens: u64,
-}
-
-#[derive(Serialize)]
-struct ReasoningTokens {
-    reasoning_tokens: u64,
-}
-
 /// Returns the batch object, as clients read it.
 pub(super) fn object(batch: &Batch) -> String {
     let facts = Facts::of(batch);
     let is_over = batch.status.is_terminal();
     let ended_as = |status| facts.ended_at.filter(|_| batch.status == status);
     let usage = facts.usage;
-    let object = BatchObject {
-        id: &batch.key.id,
+    let object = members! {
+        id: &*batch.key.id,
         object: "batch",
-        endpoint: &facts.endpoint,
-        errors: (!facts.errors.is_empty()).then_some(ErrorList { object: "list", data: &facts.errors }),
-        input_file_id: &batch.input,
+        endpoint: &*facts.endpoint,
+        errors: (!facts.errors.is_empty()).then(|| members! { object: "list", data: &facts.errors }),
+        input_file_id: &*batch.input,
         completion_window: "24h",
         status: if batch.cancel > 0 && !is_over { "cancelling" } else { batch.status.name() },
         output_file_id: (is_over && facts.has_output).then_some(&*batch.output),
@@ -152,14 +103,14 @@ pub(super) fn object(batch: &Batch) -> String {
         cancelling_at: Some(batch.cancel).filter(|cancel| *cancel > 0).map(seconds),
         cancelled_at: ended_as(BatchStatus::Cancelled),
         request_counts: facts.counts,
-        usage: UsageObject {
+        usage: members! {
             input_tokens: usage.input,
-            input_tokens_details: CachedTokens { cached_tokens: usage.cached },
+            input_tokens_details: members! { cached_tokens: usage.cached },
             output_tokens: usage.output,
-            output_tokens_details: ReasoningTokens { reasoning_tokens: usage.reasoning },
+            output_tokens_details: members! { reasoning_tokens: usage.reasoning },
             total_tokens: usage.input.saturating_add(usage.output),
         },
-        metadata: facts.metadata.as_deref().and_then(|text| serde_json::from_str(text).ok()),
+        metadata: facts.metadata.as_deref().and_then(|text| serde_json::from_str::<&RawValue>(text).ok()),
     };
     serde_json::to_string(&object).unwrap_or_default()
 }

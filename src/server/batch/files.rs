@@ -2,49 +2,29 @@
 
 use super::api::{list, list_request};
 use super::{failure_of, object_key, open_store, seconds};
+use crate::json::members;
 use crate::server::admitted::Admitted;
 use crate::store::{PageRequest, StoreError, StoredFile};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
-use serde::Serialize;
 
 /// Entries of a list, if the client asks for no number, and at most.
 const FILES: (usize, usize) = (10_000, 10_000);
 
-#[derive(Serialize)]
-struct FileObject<'a> {
-    id: &'a str,
-    object: &'static str,
-    bytes: u64,
-    created_at: u64,
-    expires_at: u64,
-    filename: &'a str,
-    purpose: &'static str,
-    status: &'static str,
-    status_details: Option<&'static str>,
-}
-
 /// Returns the file object, as clients read it.
 pub(super) fn file_object(file: &StoredFile) -> String {
-    let object = FileObject {
-        id: &file.key.id,
+    let object = members! {
+        id: &*file.key.id,
         object: "file",
         bytes: file.bytes,
         created_at: seconds(file.created),
         expires_at: seconds(file.expires),
-        filename: &file.name,
+        filename: &*file.name,
         purpose: file.purpose.name(),
         status: "processed",
-        status_details: None,
+        status_details: None::<()>,
     };
     serde_json::to_string(&object).unwrap_or_default()
-}
-
-#[derive(Serialize)]
-struct DeletedFile<'a> {
-    id: &'a str,
-    object: &'static str,
-    deleted: bool,
 }
 
 pub(super) async fn show_file(admitted: &Admitted<'_>) -> Result<Bytes, Failure> {
@@ -77,6 +57,6 @@ pub(super) async fn delete_file(admitted: &Admitted<'_>) -> Result<Bytes, Failur
         }
         error => failure_of(admitted, &error, "File", &key.id),
     })?;
-    let deleted = DeletedFile { id: &key.id, object: "file", deleted: true };
+    let deleted = members! { id: &*key.id, object: "file", deleted: true };
     Ok(serde_json::to_string(&deleted).unwrap_or_default().into())
 }

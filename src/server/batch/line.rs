@@ -3,7 +3,7 @@
 use super::dispatch::{Dispatcher, LineAnswer};
 use super::facts::{LineError, LineUsage};
 use super::registry::{BatchSignals, Batches, LineSlot};
-use crate::json::{self, Members, Raw};
+use crate::json::{self, Members, Raw, members};
 use crate::server::admit::batch_line::LineIdentity;
 use crate::server::{ActiveConfig, App};
 use crate::upstream::ModelTarget;
@@ -85,27 +85,6 @@ pub(super) struct LineContext {
     pub(super) identity: LineIdentity,
 }
 
-#[derive(Serialize)]
-struct ResultLine<'a> {
-    id: String,
-    custom_id: &'a str,
-    response: Option<ResultResponse<'a>>,
-    error: Option<ResultError<'a>>,
-}
-
-#[derive(Serialize)]
-struct ResultResponse<'a> {
-    status_code: u16,
-    request_id: &'a str,
-    body: &'a RawValue,
-}
-
-#[derive(Serialize)]
-struct ResultError<'a> {
-    code: &'a str,
-    message: &'a str,
-}
-
 /// Returns the model to which a line would be sent now.
 pub(super) fn target(app: &App, line: &RunningLine) -> ModelTarget {
     let model = match &app.config.default_model {
@@ -180,15 +159,15 @@ impl LineContext {
             return self.failed(line.number, &line.custom_id, "server_error", message);
         };
         let is_success = (200..300).contains(&answer.status);
-        let response = ResultResponse { status_code: answer.status, request_id: answer.request_id(), body };
-        let text = self.result(line.number, &line.custom_id, Some(response), None);
+        let response = members! { status_code: answer.status, request_id: answer.request_id(), body };
+        let text = self.result(line.number, &line.custom_id, Some(response), None::<()>);
         let usage = if is_success { usage(body.get()) } else { LineUsage::default() };
         LineOutcome { number: line.number, text, is_success, usage }
     }
 
     /// Returns the result of a line that has no answer.
     pub(super) fn failed(&self, number: u64, custom_id: &str, code: &str, message: &str) -> LineOutcome {
-        let text = self.result(number, custom_id, None, Some(ResultError { code, message }));
+        let text = self.result(number, custom_id, None::<()>, Some(members! { code, message: message }));
         LineOutcome { number, text, is_success: false, usage: LineUsage::default() }
     }
 
@@ -196,11 +175,16 @@ impl LineContext {
         &self,
         number: u64,
         custom_id: &str,
-        response: Option<ResultResponse<'_>>,
-        error: Option<ResultError<'_>>,
+        response: Option<impl Serialize>,
+        error: Option<impl Serialize>,
     ) -> String {
         let id = ident::sha256_hex(format!("{}/{number}", self.batch).as_bytes(), 32);
-        let line = ResultLine { id: format!("batch_req_{id}"), custom_id, response, error };
+        let line = members! {
+            id: format!("batch_req_{id}"),
+            custom_id,
+            response,
+            error,
+        };
         serde_json::to_string(&line).unwrap_or_default() + "\n"
     }
 }

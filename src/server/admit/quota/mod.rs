@@ -13,7 +13,6 @@ mod report;
 mod usage;
 mod window;
 
-pub(in crate::server) use report::UsageReport;
 pub(in crate::server) use usage::{SYNC, Usages};
 
 use crate::auth::{Allowance, Caller, Hash, Keyring, Quota, WhenUsedUp};

@@ -6,6 +6,7 @@
 use super::start_capture::StartCapture;
 use super::{json, preparation};
 use crate::capture::{BodyLengths, Captured, Criteria, Ring, files};
+use crate::json::members;
 use crate::nearest::suggest;
 use crate::server::active_config::ActiveConfig;
 use crate::telemetry::End;
@@ -47,7 +48,7 @@ pub(super) async fn start(
         "exchanges are captured, with their content"
     );
     app.captures.switch_on(criteria, time);
-    json::answer(&CaptureSwitch { capturing: Capturing::of(&app.captures) })
+    json::answer(&members! { capturing: capturing(&app.captures) })
 }
 
 /// Switches capturing off. Captured exchanges stay.
@@ -55,7 +56,7 @@ pub(super) async fn stop(State(present): State<Arc<ActiveConfig>>) -> Response {
     let app = present.app();
     app.captures.switch_off();
     tracing::info!("exchanges are no longer captured");
-    json::answer(&CaptureSwitch { capturing: None })
+    json::answer(&members! { capturing: None::<()> })
 }
 
 /// Forgets all captured exchanges.
@@ -64,7 +65,7 @@ pub(super) async fn clear(State(present): State<Arc<ActiveConfig>>, RawQuery(que
         let why = "all exchanges are forgotten, so that there is nothing to select: leave out the query\n";
         return (StatusCode::BAD_REQUEST, why).into_response();
     }
-    json::answer(&Cleared { forgotten: present.app().captures.clear() })
+    json::answer(&members! { forgotten: present.app().captures.clear() })
 }
 
 /// Forgets the captured exchanges of a request id. A client may have sent one id with several requests. The id may have
@@ -74,7 +75,7 @@ pub(super) async fn forget(State(present): State<Arc<ActiveConfig>>, Path(id): P
     let ids = [Some(id.as_str()), id.strip_suffix(".tar")].into_iter().flatten();
     match ids.map(|id| captures.forget(id)).find(|forgotten| *forgotten > 0) {
         None => not_captured(),
-        Some(forgotten) => json::answer(&Cleared { forgotten }),
+        Some(forgotten) => json::answer(&members! { forgotten }),
     }
 }
 
@@ -92,10 +93,10 @@ pub(super) async fn list(State(present): State<Arc<ActiveConfig>>, RawQuery(quer
     let app = present.app();
     let all = app.captures.list();
     let chosen = all.iter().filter(|exchange| filter.matches(exchange.facts())).take(filter.limit);
-    json::answer(&CaptureList {
-        capturing: Capturing::of(&app.captures),
+    json::answer(&members! {
+        capturing: capturing(&app.captures),
         used_bytes: app.captures.used(),
-        exchanges: chosen.map(|exchange| CaptureSummary::of(exchange.facts(), exchange.lengths())).collect(),
+        exchanges: chosen.map(|exchange| summary(exchange.facts(), exchange.lengths())).collect::<Vec<_>>(),
     })
 }
 
@@ -201,93 +202,38 @@ impl CaptureFilter {
     }
 }
 
-/// Answer to a request that switches capturing on or off.
-#[derive(Serialize)]
-struct CaptureSwitch {
-    capturing: Option<Capturing>,
+/// Returns the condition for requests to be captured, and the seconds that are left.
+fn capturing(ring: &Ring) -> Option<impl Serialize> {
+    let (Criteria { key, model, only_failures }, left) = ring.switched()?;
+    let seconds_left = left.map(|left| left.as_secs_f64());
+    Some(members! { key, model: model, only_failures, seconds_left: seconds_left })
 }
 
-/// Answer to a request that forgets all exchanges: their number.
-#[derive(Serialize)]
-struct Cleared {
-    forgotten: usize,
-}
-
-/// List of captured exchanges.
-#[derive(Serialize)]
-struct CaptureList<'a> {
-    capturing: Option<Capturing>,
-    used_bytes: usize,
-    exchanges: Vec<CaptureSummary<'a>>,
-}
-
-/// Condition for requests to be captured, and the time that is left.
-#[derive(Serialize)]
-struct Capturing {
-    key: Option<String>,
-    model: Option<String>,
-    only_failures: bool,
-    seconds_left: Option<f64>,
-}
-
-impl Capturing {
-    fn of(ring: &Ring) -> Option<Self> {
-        let (Criteria { key, model, only_failures }, left) = ring.switched()?;
-        Some(Self { key, model, only_failures, seconds_left: left.map(|left| left.as_secs_f64()) })
-    }
-}
-
-/// Exchange in the list, without its content.
-#[derive(Serialize)]
-pub(super) struct CaptureSummary<'a> {
-    id: &'a str,
-    number: u64,
-    /// Unix time, in seconds.
-    began: f64,
-    method: &'a str,
-    path: &'a str,
-    model: &'a str,
-    key: Option<&'a str>,
-    upstream: Option<&'a str>,
-    engine: Option<&'static str>,
-    attempts: usize,
-    status: u16,
-    end: &'static str,
-    code: Option<&'a str>,
-    total_ms: f64,
-    request_bytes: usize,
-    engine_bytes: Option<usize>,
-    client_bytes: Option<usize>,
-    rules: BTreeMap<&'static str, u32>,
-    is_cut: bool,
-}
-
-impl<'a> CaptureSummary<'a> {
-    pub(super) fn of(exchange: &'a Captured, lengths: BodyLengths) -> Self {
-        let Captured { info, outcome, .. } = exchange;
-        let last = exchange.attempts.last();
-        let answered = last.and_then(|attempt| attempt.answer.as_ref());
-        Self {
-            id: &info.id,
-            number: info.number,
-            began: json::unix_seconds(exchange.began),
-            method: &info.method,
-            path: &info.path,
-            model: &info.model,
-            key: info.key.as_deref(),
-            upstream: last.map(|attempt| attempt.upstream.as_str()),
-            engine: last.map(|attempt| attempt.engine),
-            attempts: exchange.attempts.len(),
-            status: outcome.status,
-            end: outcome.end,
-            code: outcome.code.as_deref(),
-            total_ms: exchange.took.as_secs_f64() * 1e3,
-            request_bytes: lengths.request,
-            engine_bytes: answered.map(|_| lengths.last_attempt_answer),
-            client_bytes: exchange.answer.as_ref().map(|_| lengths.answer),
-            rules: outcome.rules.iter().copied().collect(),
-            is_cut: exchange.is_cut,
-        }
+/// Returns an exchange as it is listed, without its content.
+pub(super) fn summary(exchange: &Captured, lengths: BodyLengths) -> impl Serialize {
+    let Captured { info, outcome, .. } = exchange;
+    let last = exchange.attempts.last();
+    let answered = last.and_then(|attempt| attempt.answer.as_ref());
+    members! {
+        id: &*info.id,
+        number: info.number,
+        began: json::unix_seconds(exchange.began),
+        method: &*info.method,
+        path: &*info.path,
+        model: &*info.model,
+        key: info.key.as_deref(),
+        upstream: last.map(|attempt| attempt.upstream.as_str()),
+        engine: last.map(|attempt| attempt.engine),
+        attempts: exchange.attempts.len(),
+        status: outcome.status,
+        end: outcome.end,
+        code: outcome.code.as_deref(),
+        total_ms: exchange.took.as_secs_f64() * 1e3,
+        request_bytes: lengths.request,
+        engine_bytes: answered.map(|_| lengths.last_attempt_answer),
+        client_bytes: exchange.answer.as_ref().map(|_| lengths.answer),
+        rules: outcome.rules.iter().copied().collect::<BTreeMap<_, _>>(),
+        is_cut: exchange.is_cut,
     }
 }
 

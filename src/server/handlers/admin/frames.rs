@@ -2,12 +2,13 @@
 //!
 //! Takes: the id of an exchange. Gives: JSON. Never: runs beside the preparation of another exchange.
 
-use super::captures::{CaptureSummary, not_captured, number};
+use super::captures::{not_captured, number, summary};
 use super::{json, preparation};
 use crate::capture::{BodyLengths, Captured, RecordedAttempt, RecordedMessage, body_file};
 use crate::filter::{
-    FilterError, FilterParams, FrameRow, Side, TimedFrame, explained_rows, relayed_rows, rule_words,
+    Change, FilterError, FilterParams, FrameRow, Side, TimedFrame, explained_rows, relayed_rows, rule_words,
 };
+use crate::json::members;
 use crate::plan::Route;
 use crate::server::App;
 use crate::server::active_config::ActiveConfig;
@@ -15,7 +16,7 @@ use crate::wire::{AnswerId, Api, Ending, Stamp};
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use bytes::Bytes;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -32,114 +33,56 @@ pub(super) async fn frames(
     };
     let Some(exchange) = app.captures.find(&id, number) else { return not_captured() };
     let text =
-        preparation::aside(move || json::text(&Frames::of(&app, &exchange.read(), exchange.lengths()))).await;
+        preparation::aside(move || json::text(&answer(&app, &exchange.read(), exchange.lengths()))).await;
     json::response(text)
 }
 
-/// Answer: both requests, the attempts, and the rows of the last attempt.
-#[derive(Serialize)]
-struct Frames<'a> {
-    id: &'a str,
-    summary: CaptureSummary<'a>,
-    request: Requests,
-    attempts: Vec<AttemptSummary<'a>>,
-    rules: BTreeMap<&'static str, &'static str>,
-    is_explained: bool,
-    why_not: Option<String>,
-    rows: Vec<Row<'a>>,
-    is_cut: bool,
-}
-
-/// Bodies of the request of the client and of the last one to an engine.
-#[derive(Serialize)]
-struct Requests {
-    client: Option<String>,
-    engine: Option<String>,
-}
-
-#[derive(Serialize)]
-struct AttemptSummary<'a> {
-    upstream: &'a str,
-    engine: &'static str,
-    status: Option<u16>,
-    is_complete: bool,
-    /// Name of the file with the answer's body, in the folder of the attempt.
-    file: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Row<'a> {
-    engine: Option<Frame<'a>>,
-    client: Vec<Frame<'a>>,
-    changes: Vec<Change>,
-}
-
-struct Frame<'a>(TimedFrame<'a>);
-
-#[derive(Serialize)]
-struct Change {
-    rule: Option<&'static str>,
-    text: String,
-    times: u32,
-}
-
-impl Serialize for Frame<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Members<'t> {
-            at_ms: f64,
-            text: &'t str,
-        }
-        Members { at_ms: json::milliseconds(self.0.at), text: &self.0.text }.serialize(serializer)
+/// Returns the answer: both requests, the attempts, and the rows of the last attempt.
+fn answer(app: &App, exchange: &Captured, lengths: BodyLengths) -> impl Serialize {
+    let last = exchange.attempts.last();
+    let (rows, why_not) = rows(app, exchange);
+    let used = rows.iter().flat_map(|row| row.changes.iter().filter_map(|change| change.rule));
+    let names = used.chain(exchange.outcome.rules.iter().map(|(rule, _)| *rule));
+    let rules: BTreeMap<_, _> = names.filter_map(|name| Some((name, rule_words(name)?))).collect();
+    members! {
+        id: &*exchange.info.id,
+        summary: summary(exchange, lengths),
+        request: members! {
+            client: body_text(&exchange.request),
+            engine: last.and_then(|attempt| body_text(&attempt.request)),
+        },
+        attempts: exchange.attempts.iter().map(attempt_summary).collect::<Vec<_>>(),
+        rules,
+        is_explained: why_not.is_none(),
+        why_not,
+        rows: rows.into_iter().map(row_members).collect::<Vec<_>>(),
+        is_cut: exchange.is_cut,
     }
 }
 
-impl<'a> From<FrameRow<'a>> for Row<'a> {
-    fn from(row: FrameRow<'a>) -> Self {
-        let changes = row.changes.into_iter();
-        Self {
-            engine: row.engine.map(Frame),
-            client: row.client.into_iter().map(Frame).collect(),
-            changes: changes
-                .map(|one| Change { rule: one.rule, text: one.effect.to_string(), times: one.times })
-                .collect(),
-        }
+fn attempt_summary(attempt: &RecordedAttempt) -> impl Serialize {
+    members! {
+        upstream: &*attempt.upstream,
+        engine: attempt.engine,
+        status: attempt.answer.as_ref().and_then(status),
+        is_complete: attempt.is_complete,
+        // The file with the answer's body, in the folder of the attempt.
+        file: attempt.answer.as_ref().map(body_file),
     }
 }
 
-impl<'a> Frames<'a> {
-    fn of(app: &App, exchange: &'a Captured, lengths: BodyLengths) -> Self {
-        let last = exchange.attempts.last();
-        let (rows, why_not) = rows(app, exchange);
-        let used = rows.iter().flat_map(|row| row.changes.iter().filter_map(|change| change.rule));
-        let names = used.chain(exchange.outcome.rules.iter().map(|(rule, _)| *rule));
-        let rules = names.filter_map(|name| Some((name, rule_words(name)?))).collect();
-        Self {
-            id: &exchange.info.id,
-            summary: CaptureSummary::of(exchange, lengths),
-            request: Requests {
-                client: body_text(&exchange.request),
-                engine: last.and_then(|attempt| body_text(&attempt.request)),
-            },
-            attempts: exchange.attempts.iter().map(AttemptSummary::of).collect(),
-            rules,
-            is_explained: why_not.is_none(),
-            why_not,
-            rows: rows.into_iter().map(Row::from).collect(),
-            is_cut: exchange.is_cut,
-        }
-    }
+fn frame_members(frame: TimedFrame<'_>) -> impl Serialize {
+    members! { at_ms: json::milliseconds(frame.at), text: frame.text }
 }
 
-impl<'a> AttemptSummary<'a> {
-    fn of(attempt: &'a RecordedAttempt) -> Self {
-        Self {
-            upstream: &attempt.upstream,
-            engine: attempt.engine,
-            status: attempt.answer.as_ref().and_then(status),
-            is_complete: attempt.is_complete,
-            file: attempt.answer.as_ref().map(body_file),
-        }
+fn row_members(row: FrameRow<'_>) -> impl Serialize {
+    let change = |one: Change| {
+        members! { rule: one.rule, text: one.effect.to_string(), times: one.times }
+    };
+    members! {
+        engine: row.engine.map(frame_members),
+        client: row.client.into_iter().map(frame_members).collect::<Vec<_>>(),
+        changes: row.changes.into_iter().map(change).collect::<Vec<_>>(),
     }
 }
 

@@ -13,9 +13,9 @@ mod start_capture;
 mod status;
 
 use super::readiness::NotReady;
+use crate::json::members;
 use crate::server::active_config::ActiveConfig;
 use crate::server::admit::browsers::AdminRefusal;
-use crate::server::admit::quota::UsageReport;
 use crate::server::net::connection_state::{ActiveRequest, ConnectionState};
 use crate::server::net::connections::{Connections, Evictions};
 use crate::server::net::descriptors::{Reserve, has_pending_connection};
@@ -35,7 +35,6 @@ use http::{HeaderMap, Method, StatusCode};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use serde::Serialize;
 use socket2::SockRef;
 use std::fmt::Write;
 use std::pin::Pin;
@@ -229,16 +228,8 @@ async fn drain_and_wait(State(present): State<Arc<ActiveConfig>>) -> (StatusCode
 /// Returns what each key has used of its quotas.
 async fn usage(State(present): State<Arc<ActiveConfig>>) -> Response {
     let app = present.app();
-    json::answer(&UsageList {
-        object: "list",
-        data: app.admit.quotas.used_by_all(app.config.auth.as_deref(), &app).await,
-    })
-}
-
-#[derive(Serialize)]
-struct UsageList {
-    object: &'static str,
-    data: Vec<UsageReport>,
+    let data = app.admit.quotas.used_by_all(app.config.auth.as_deref(), &app).await;
+    json::answer(&members! { object: "list", data })
 }
 
 async fn metrics(

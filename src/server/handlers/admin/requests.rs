@@ -4,6 +4,7 @@
 
 use super::json;
 use crate::error::Side;
+use crate::json::members;
 use crate::server::active_config::ActiveConfig;
 use crate::server::running::{RequestNumbers, RequestSnapshot};
 use axum::extract::State;
@@ -17,75 +18,41 @@ const MAX_RUNNING: usize = 2_000;
 /// Lists the requests, the newest first.
 pub(super) async fn list(State(present): State<Arc<ActiveConfig>>) -> Response {
     let (running, ended) = present.app().running.registry.list(MAX_RUNNING);
-    json::answer(&RequestList {
-        running: running.iter().map(ListedRequest::of).collect(),
-        ended: ended.iter().map(ListedRequest::of).collect(),
+    json::answer(&members! {
+        running: running.iter().map(listed).collect::<Vec<_>>(),
+        ended: ended.iter().map(listed).collect::<Vec<_>>(),
     })
 }
 
-#[derive(Serialize)]
-struct RequestList<'a> {
-    running: Vec<ListedRequest<'a>>,
-    ended: Vec<ListedRequest<'a>>,
-}
-
-/// Request in the list.
-#[derive(Serialize)]
-struct ListedRequest<'a> {
-    id: &'a str,
-    number: u64,
-    began: f64,
-    method: &'a str,
-    path: &'a str,
-    model: Option<&'a str>,
-    key: Option<&'a str>,
-    upstream: Option<&'a str>,
-    engine: Option<&'static str>,
-    state: &'static str,
-    attempts: u32,
-    first_token_ms: Option<f64>,
-    tokens: u64,
-    tokens_per_second: Option<f64>,
-    bytes: u64,
-    end: Option<&'static str>,
-    side: Option<&'static str>,
-    status: Option<u16>,
-    code: Option<&'a str>,
-    total_ms: Option<f64>,
-    is_captured: bool,
-}
-
-impl<'a> ListedRequest<'a> {
-    fn of(request: &'a RequestSnapshot) -> Self {
-        let RequestSnapshot { facts, numbers, outcome, .. } = request;
-        let upstream = facts.upstream.as_ref();
-        Self {
-            id: &facts.id,
-            number: request.number,
-            began: json::unix_seconds(request.began),
-            method: facts.method.as_str(),
-            path: &facts.path,
-            model: facts.model.as_deref(),
-            key: facts.key.as_deref(),
-            upstream: upstream.map(|(name, _)| &**name),
-            engine: upstream.map(|(_, engine)| *engine),
-            state: match (outcome, numbers.first_token) {
-                (Some(_), _) => "ended",
-                (None, Some(_)) => "streaming",
-                (None, None) => "waiting",
-            },
-            attempts: numbers.attempts,
-            first_token_ms: numbers.first_token.map(json::milliseconds),
-            tokens: numbers.tokens,
-            tokens_per_second: tokens_per_second(numbers),
-            bytes: numbers.bytes,
-            end: outcome.as_ref().map(|outcome| outcome.end),
-            side: outcome.as_ref().and_then(|outcome| outcome.side).map(side_name),
-            status: outcome.as_ref().and_then(|outcome| outcome.status),
-            code: outcome.as_ref().and_then(|outcome| outcome.code.as_deref()),
-            total_ms: outcome.as_ref().map(|_| json::milliseconds(numbers.total)),
-            is_captured: numbers.is_captured,
-        }
+fn listed(request: &RequestSnapshot) -> impl Serialize {
+    let RequestSnapshot { facts, numbers, outcome, .. } = request;
+    let upstream = facts.upstream.as_ref();
+    members! {
+        id: &*facts.id,
+        number: request.number,
+        began: json::unix_seconds(request.began),
+        method: facts.method.as_str(),
+        path: &*facts.path,
+        model: facts.model.as_deref(),
+        key: facts.key.as_deref(),
+        upstream: upstream.map(|(name, _)| &**name),
+        engine: upstream.map(|(_, engine)| *engine),
+        state: match (outcome, numbers.first_token) {
+            (Some(_), _) => "ended",
+            (None, Some(_)) => "streaming",
+            (None, None) => "waiting",
+        },
+        attempts: numbers.attempts,
+        first_token_ms: numbers.first_token.map(json::milliseconds),
+        tokens: numbers.tokens,
+        tokens_per_second: tokens_per_second(numbers),
+        bytes: numbers.bytes,
+        end: outcome.as_ref().map(|outcome| outcome.end),
+        side: outcome.as_ref().and_then(|outcome| outcome.side).map(side_name),
+        status: outcome.as_ref().and_then(|outcome| outcome.status),
+        code: outcome.as_ref().and_then(|outcome| outcome.code.as_deref()),
+        total_ms: outcome.as_ref().map(|_| json::milliseconds(numbers.total)),
+        is_captured: numbers.is_captured,
     }
 }
 
