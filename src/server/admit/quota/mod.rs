@@ -21,17 +21,13 @@ use crate::server::App;
 use crate::store::Millis;
 use crate::wire::encode::LimitUse;
 use crate::wire::fault::{Failure, Fault};
-use governor::clock::{Clock, DefaultClock};
-use governor::middleware::StateInformationMiddleware;
-use governor::state::{InMemoryState, NotKeyed};
-use governor::{Quota as Pace, RateLimiter};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use usage::{Amounts, KeyUsage};
 use window::{Period, Window};
 
@@ -117,69 +113,46 @@ struct Meters {
     running: AtomicUsize,
 }
 
-/// Limit per minute, refilled continuously by the `governor` crate rather than at the start of each minute.
+/// Limit per minute, refilled continuously rather than at the start of each minute.
 struct Meter {
-    limiter: RateLimiter<NotKeyed, InMemoryState, DefaultClock, StateInformationMiddleware>,
     limit: NonZeroU32,
-    /// Units that were used but not yet taken from the limiter.
-    debt: Mutex<u64>,
+    /// Time in which one unit is refilled.
+    each: Duration,
+    /// Time at which all units are available again. It is more than a minute ahead when units are owed.
+    full_at: Mutex<Instant>,
 }
 
 impl Meter {
     fn new(limit: NonZeroU32) -> Self {
-        let limiter = RateLimiter::direct(Pace::per_minute(limit));
-        Self {
-            limiter: limiter.with_middleware::<StateInformationMiddleware>(),
-            limit,
-            debt: Mutex::default(),
+        Self { limit, each: MINUTE / limit.get(), full_at: Mutex::new(Instant::now()) }
+    }
+
+    /// Takes one unit and returns how many are left. Fails with the time until one is available, which is whole units
+    /// while units are owed.
+    fn take(&self) -> Result<u32, Duration> {
+        let (mut full_at, now) = (self.full_at.lock(), Instant::now());
+        let (all, used) = (self.each * self.limit.get(), full_at.saturating_duration_since(now) + self.each);
+        let wait = used.saturating_sub(all);
+        if wait > self.each {
+            let units = wait.as_nanos().div_ceil(self.each.as_nanos());
+            return Err(self.each * u32::try_from(units).unwrap_or(u32::MAX));
         }
-    }
-
-    /// Takes `count` units and returns how many are left. Fails with the time until they are available.
-    fn take(&self, count: NonZeroU32) -> Result<u32, Duration> {
-        match self.limiter.check_n(count) {
-            Ok(Ok(snapshot)) => Ok(snapshot.remaining_burst_capacity()),
-            Ok(Err(early)) => Err(early.wait_time_from(self.limiter.clock().now())),
-            Err(_) => Err(MINUTE),
+        if !wait.is_zero() {
+            return Err(wait);
         }
+        *full_at = now + used;
+        Ok(u32::try_from((all - used).as_nanos() / self.each.as_nanos()).unwrap_or(u32::MAX))
     }
 
-    /// Returns the time in which `count` units are refilled.
-    fn time_for(&self, count: u64) -> Duration {
-        let each = MINUTE.as_nanos() / u128::from(self.limit.get());
-        let nanoseconds = each.saturating_mul(u128::from(count));
-        Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
-    }
-
-    /// Adds to the debt, and takes what is available of it.
+    /// Takes units whether they are available or not.
     fn owe(&self, count: u64) {
-        *self.debt.lock() += count;
-        let _ = self.settle();
-    }
-
-    /// Takes as much of the debt from the limiter as is available. Fails with the time until the rest can be taken.
-    fn settle(&self) -> Result<(), Duration> {
-        let mut debt = self.debt.lock();
-        while let Some(owed) = NonZeroU32::new(u32::try_from(*debt).unwrap_or(u32::MAX)) {
-            let part = owed.min(self.limit);
-            if self.take(part).is_ok() {
-                *debt -= u64::from(part.get());
-                continue;
-            }
-            // The whole part is not available: taking one unit shows how many more there are.
-            let left = self.take(NonZeroU32::MIN).inspect(|_| *debt -= 1).unwrap_or(0);
-            if let Some(rest) = NonZeroU32::new(left.min(part.get() - 1))
-                && self.take(rest).is_ok()
-            {
-                *debt -= u64::from(rest.get());
-            }
-            return Err(self.time_for(debt.saturating_add(1)));
-        }
-        Ok(())
+        let mut full_at = self.full_at.lock();
+        let time = self.each * u32::try_from(count).unwrap_or(u32::MAX);
+        *full_at = (*full_at).max(Instant::now()).checked_add(time).unwrap_or(*full_at);
     }
 
     fn reading(&self, left: u32) -> Reading {
-        let reset = self.time_for(self.limit.get().saturating_sub(left).into());
+        let reset = self.each * self.limit.get().saturating_sub(left);
         Reading { limit: self.limit.get().into(), left: left.into(), reset, minutes: 1 }
     }
 }
@@ -284,16 +257,15 @@ impl Meters {
         }
     }
 
-    /// Takes one request and one token of the minute, after charging the debt. Fails with the time to wait if
-    /// either is used up.
+    /// Takes one request and one token of the minute. Fails with the time to wait if either is used up.
     fn take(&self, state: &mut QuotaState) -> Result<(), Refused> {
         if let Some(meter) = &self.requests {
-            let left = meter.settle().and_then(|()| meter.take(NonZeroU32::MIN));
+            let left = meter.take();
             state.note(Some(meter.reading(left.unwrap_or(0))), None);
             left.map_err(|wait| (refused("requests", meter), wait))?;
         }
         if let Some(meter) = &self.tokens {
-            let left = meter.settle().and_then(|()| meter.take(NonZeroU32::MIN));
+            let left = meter.take();
             state.note(None, Some(meter.reading(left.unwrap_or(0))));
             left.map_err(|wait| (refused("tokens", meter), wait))?;
         }
