@@ -32,6 +32,7 @@ mod running;
 mod shutdown_driver;
 mod start;
 mod storage;
+mod task_registry;
 mod tokenize;
 
 pub use admit::memory::description as memory_told;

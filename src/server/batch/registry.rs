@@ -1,9 +1,8 @@
 //! Batches that this process runs, and the signals by which other tasks end them.
 
 use crate::server::admit::batch_line::LineStart;
+use crate::server::task_registry::{TaskEntry, TaskRegistry};
 use crate::store::Key;
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Notify;
@@ -12,7 +11,7 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(in crate::server) struct Batches {
     wake: Notify,
-    running: Mutex<HashMap<Key, Arc<BatchSignals>>>,
+    pub(super) running: Arc<TaskRegistry<BatchSignals>>,
     lines: AtomicUsize,
     /// Lines of these that have no upstream yet.
     starting: Arc<AtomicUsize>,
@@ -42,23 +41,6 @@ impl Drop for LineSlot {
     }
 }
 
-/// Entry of a batch, removed when dropped, however its task ends.
-pub(super) struct BatchEntry {
-    batches: Arc<Batches>,
-    key: Key,
-    pub(super) signals: Arc<BatchSignals>,
-}
-
-impl Drop for BatchEntry {
-    fn drop(&mut self) {
-        let mut running = self.batches.running.lock();
-        // A later ownership of the same batch has its own entry.
-        if running.get(&self.key).is_some_and(|signals| Arc::ptr_eq(signals, &self.signals)) {
-            running.remove(&self.key);
-        }
-    }
-}
-
 impl Batches {
     /// Has the store queried for new batches and cancellations soon.
     pub(in crate::server) fn wake(&self) {
@@ -71,7 +53,7 @@ impl Batches {
 
     /// Returns the number of batches that run here.
     pub(in crate::server) fn count(&self) -> usize {
-        self.running.lock().len()
+        self.running.count()
     }
 
     /// Returns the number of lines that run.
@@ -84,15 +66,10 @@ impl Batches {
         self.starting.load(Ordering::Relaxed)
     }
 
-    pub(super) fn begin(self: &Arc<Self>, key: &Key, term: u64) -> BatchEntry {
-        let signals = Arc::new(BatchSignals { term, ..BatchSignals::default() });
-        let before = self.running.lock().insert(key.clone(), Arc::clone(&signals));
+    pub(super) fn begin(&self, key: &Key, term: u64) -> TaskEntry<BatchSignals> {
+        let (entry, before) = self.running.begin(key, BatchSignals { term, ..BatchSignals::default() });
         before.iter().for_each(|before| before.lost.store(true, Ordering::Relaxed));
-        BatchEntry { batches: Arc::clone(self), key: key.clone(), signals }
-    }
-
-    pub(super) fn all(&self) -> Vec<(Key, Arc<BatchSignals>)> {
-        self.running.lock().iter().map(|(key, signals)| (key.clone(), Arc::clone(signals))).collect()
+        entry
     }
 
     /// Takes a slot for one more line, if fewer than `most` run. `seed` is [`LineStart::seed`].

@@ -8,11 +8,12 @@ use super::facts::Facts;
 use super::line::{LineContext, LineEnd, LineOutcome, RunningLine, has_room, mistake, target};
 use super::queue::LineQueue;
 use super::reader::{LineReader, LineText, NextLine};
-use super::registry::BatchEntry;
+use super::registry::BatchSignals;
 use super::seconds;
 use crate::request::batch::BatchLine;
 use crate::server::App;
 use crate::server::admit::batch_line::LineIdentity;
+use crate::server::task_registry::TaskEntry;
 use crate::store::{Batch, BatchStatus, BatchStep, Key, ResultLines, Store, StoreError};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -57,7 +58,7 @@ struct ActiveLines {
 pub(super) struct BatchRun {
     context: Arc<LineContext>,
     store: Arc<Store>,
-    entry: BatchEntry,
+    entry: TaskEntry<BatchSignals>,
     batch: Batch,
     facts: Facts,
     version: u64,
@@ -69,7 +70,12 @@ pub(super) struct BatchRun {
 }
 
 impl BatchRun {
-    pub(super) fn new(context: LineContext, store: Arc<Store>, entry: BatchEntry, batch: Batch) -> Self {
+    pub(super) fn new(
+        context: LineContext,
+        store: Arc<Store>,
+        entry: TaskEntry<BatchSignals>,
+        batch: Batch,
+    ) -> Self {
         let facts = Facts::of(&batch);
         let done = DoneLines::read(batch.cursor, &batch.ahead);
         Self {

@@ -74,7 +74,7 @@ fn start(
 /// did not answer.
 async fn renew(app: &App, store: &Store) -> bool {
     // Listed before the store is queried, so that every batch listed here is in the store's answer.
-    let here = app.batches.all();
+    let here = app.batches.running.all();
     let (owner, now) = (Arc::clone(&app.store_handle.owner), app.store_handle.now());
     let owned = match store.renew_batches(owner, now).await {
         Ok(owned) => owned,

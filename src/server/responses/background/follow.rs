@@ -117,7 +117,7 @@ pub(in crate::server) fn follow(
 /// Returns when there may be more than `total` events.
 async fn wait_for_more(app: &App, key: &Key, total: u64) {
     let here = async {
-        match app.responses.background_jobs.get(key) {
+        match app.responses.background_jobs.jobs.get(key) {
             Some(run) => {
                 let _ = run.stored.subscribe().wait_for(|stored| *stored > total).await;
             }

@@ -16,18 +16,18 @@ use crate::server::App;
 use crate::server::admit::body::AbortedBody;
 use crate::server::relay::Relay;
 use crate::server::storage::persist::{final_state, stored_output};
+use crate::server::task_registry::TaskRegistry;
 use crate::store::{FinalState, Json, Key, Store, StoreError, StoredEvents};
 use crate::wire::encode::{Persisted, Response as Encoder, write_error};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Frame;
-use parking_lot::{Mutex, MutexGuard};
-use std::collections::{HashMap, HashSet};
+use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 /// Limit for the size of events that wait for the store, in bytes.
 const WAITING: usize = 16 << 20;
@@ -41,8 +41,9 @@ pub(in crate::server) struct BackgroundJobs {
     /// Permits for the responses that may run at once; the others wait.
     running: Arc<Semaphore>,
     most: usize,
-    places: Arc<AtomicUsize>,
-    jobs: Mutex<HashMap<Key, Arc<BackgroundJob>>>,
+    /// Permits for the responses that may run or wait.
+    places: Arc<Semaphore>,
+    jobs: Arc<TaskRegistry<BackgroundJob>>,
     /// Responses that the store attributed to this process at the last check, although no task here runs them.
     orphaned: Mutex<HashSet<Key>>,
 }
@@ -56,74 +57,41 @@ pub(in crate::server) struct BackgroundJob {
     lost: Notify,
 }
 
-/// Slot of a running or waiting background response, freed when dropped.
-pub(in crate::server) struct JobSlot(Arc<AtomicUsize>);
-
-impl Drop for JobSlot {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl BackgroundJobs {
     pub(in crate::server) fn new(limits: &Limits) -> Self {
-        let (running, queued) = (limits.background_running, limits.background_queued);
+        let (running, most) =
+            (limits.background_running, limits.background_running + limits.background_queued);
         Self {
             running: Arc::new(Semaphore::new(running)),
-            most: running.saturating_add(queued),
-            places: Arc::default(),
-            jobs: Mutex::default(),
+            most,
+            places: Arc::new(Semaphore::new(most)),
+            jobs: Arc::default(),
             orphaned: Mutex::default(),
         }
     }
 
-    /// Takes a slot for one more response. Fails if all are taken.
-    pub(in crate::server) fn place(&self) -> Result<JobSlot, Failure> {
-        let room = |places: usize| (places < self.most).then_some(places + 1);
-        match self.places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room) {
-            Ok(_) => Ok(JobSlot(Arc::clone(&self.places))),
-            Err(_) => Err(Failure::from(Fault::ConcurrencyLimit)
-                .with_message("Too many responses are being made in the background.")),
-        }
+    /// Takes the place of one more response, which is free again when dropped. Fails if all are taken.
+    pub(in crate::server) fn place(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            let message = "Too many responses are being made in the background.";
+            Failure::from(Fault::ConcurrencyLimit).with_message(message)
+        })
     }
 
-    /// Returns the number of taken slots.
+    /// Returns the number of taken places.
     pub(in crate::server) fn places(&self) -> i64 {
-        i64::try_from(self.places.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
-    }
-
-    fn here(&self) -> MutexGuard<'_, HashMap<Key, Arc<BackgroundJob>>> {
-        self.jobs.lock()
-    }
-
-    fn begin(&self, key: &Key) -> RunningJob<'_> {
-        let run = Arc::new(BackgroundJob {
-            stored: watch::Sender::new(0),
-            cancel: Notify::new(),
-            lost: Notify::new(),
-        });
-        self.here().insert(key.clone(), Arc::clone(&run));
-        RunningJob { runs: self, key: key.clone(), run }
-    }
-
-    fn get(&self, key: &Key) -> Option<Arc<BackgroundJob>> {
-        self.here().get(key).cloned()
-    }
-
-    fn all(&self) -> Vec<(Key, Arc<BackgroundJob>)> {
-        self.here().iter().map(|(key, run)| (key.clone(), Arc::clone(run))).collect()
+        i64::try_from(self.most - self.places.available_permits()).unwrap_or(i64::MAX)
     }
 
     /// Returns the number of running and waiting responses.
     pub(in crate::server) fn count(&self) -> usize {
-        self.here().len()
+        self.jobs.count()
     }
 
     /// Returns the keys of `stored` that no task here runs, now and at the previous call. A response that is just
     /// being created is not registered yet, so one check alone is not enough.
     fn orphaned(&self, stored: impl Iterator<Item = Key>) -> Vec<Key> {
-        let here = self.here();
-        let now: HashSet<Key> = stored.filter(|key| !here.contains_key(key)).collect();
+        let now: HashSet<Key> = stored.filter(|key| self.jobs.get(key).is_none()).collect();
         let mut before = self.orphaned.lock();
         let twice = now.intersection(&before).cloned().collect();
         *before = now;
@@ -132,22 +100,9 @@ impl BackgroundJobs {
 
     /// Cancels a response, if it runs here.
     pub(in crate::server) fn cancel(&self, key: &Key) {
-        if let Some(run) = self.get(key) {
+        if let Some(run) = self.jobs.get(key) {
             run.cancel.notify_one();
         }
-    }
-}
-
-/// Registration of a background response, removed when dropped, however its task ends.
-struct RunningJob<'r> {
-    runs: &'r BackgroundJobs,
-    key: Key,
-    run: Arc<BackgroundJob>,
-}
-
-impl Drop for RunningJob<'_> {
-    fn drop(&mut self) {
-        self.runs.here().remove(&self.key);
     }
 }
 
@@ -156,7 +111,7 @@ pub(in crate::server) struct PendingJob {
     pub(in crate::server) app: Arc<App>,
     pub(in crate::server) store: Arc<Store>,
     pub(in crate::server) key: Key,
-    pub(in crate::server) place: JobSlot,
+    pub(in crate::server) place: OwnedSemaphorePermit,
     /// Creates the relay that sends the request, once a permit is free.
     pub(in crate::server) relay: Box<dyn FnOnce() -> Box<Relay> + Send>,
     /// Conversation to which its items are added.
@@ -180,8 +135,10 @@ impl PendingJob {
         };
         let mut relay: Option<Box<Relay>> = None;
         let mut _running = None;
-        let begun = app.responses.background_jobs.begin(&key);
-        let run = &begun.run;
+        let signals =
+            BackgroundJob { stored: watch::Sender::new(0), cancel: Notify::new(), lost: Notify::new() };
+        let (entry, _) = app.responses.background_jobs.jobs.begin(&key, signals);
+        let run = &entry.signals;
         let mut log = EventLog {
             app: &app,
             store,

@@ -55,7 +55,7 @@ pub(in crate::server) async fn close_lost(app: &App, store: &Store) -> bool {
 /// task here runs although the store says so, are closed: otherwise this process would keep them alive forever.
 async fn compare(app: &App, store: &Store) {
     // Listed before the store is read, so that every response listed here is in the store's answer.
-    let here = app.responses.background_jobs.all();
+    let here = app.responses.background_jobs.jobs.all();
     let Ok(stored) = store.running(Arc::clone(&app.store_handle.owner)).await else { return };
     let mut stored: HashMap<_, _> =
         stored.into_iter().map(|running| (running.key.clone(), running)).collect();
