@@ -16,8 +16,8 @@ pub(super) struct HeldChunk {
 }
 
 /// Outcome of an attempt to read on.
-pub(super) enum NextChunk {
-    Chunk(HeldChunk),
+pub(super) enum Next<T> {
+    Read(T),
     /// There is no memory for it at the moment.
     NoRoom,
     /// The file has no more lines.
@@ -30,15 +30,15 @@ pub(super) async fn chunk_with(
     key: &Key,
     line: u64,
     budget: &Arc<Budget>,
-) -> Result<NextChunk, StoreError> {
-    let Some((place, bytes)) = store.chunk_at(key.clone(), line).await? else { return Ok(NextChunk::End) };
+) -> Result<Next<HeldChunk>, StoreError> {
+    let Some((place, bytes)) = store.chunk_at(key.clone(), line).await? else { return Ok(Next::End) };
     let Some(share) = budget.spare(usize::try_from(bytes).unwrap_or(usize::MAX)) else {
-        return Ok(NextChunk::NoRoom);
+        return Ok(Next::NoRoom);
     };
     let read = store.chunks(key.clone(), place, 1).await?;
     let chunk = read.into_iter().find(|chunk| chunk.place == place).ok_or(StoreError::NotFound)?;
-    let bytes = BudgetShare::hold(&Arc::new(share), Bytes::from_owner(ChunkText(chunk.body)));
-    Ok(NextChunk::Chunk(HeldChunk { first: chunk.first, lines: chunk.lines, bytes }))
+    let bytes = BudgetShare::hold(&Arc::new(share), Bytes::from_owner(Arc::<[u8]>::from(chunk.body)));
+    Ok(Next::Read(HeldChunk { first: chunk.first, lines: chunk.lines, bytes }))
 }
 
 /// Returns the text of the chunk at a place. Fails if it is missing.
@@ -46,13 +46,4 @@ pub(super) async fn chunk_text(store: &Store, key: &Key, place: u64) -> Result<A
     let read = store.chunks(key.clone(), place, 1).await?;
     let chunk = read.into_iter().find(|chunk| chunk.place == place);
     chunk.map(|chunk| chunk.body).ok_or(StoreError::NotFound)
-}
-
-/// Text as bytes that are not copied.
-struct ChunkText(Arc<str>);
-
-impl AsRef<[u8]> for ChunkText {
-    fn as_ref(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
 }

@@ -1,6 +1,6 @@
 //! Content of a file, sent as it is read from the store.
 
-use super::chunk::{HeldChunk, NextChunk, chunk_with};
+use super::chunk::{HeldChunk, Next, chunk_with};
 use super::{failure_of, object_key};
 use crate::server::App;
 use crate::server::admit::body::{AbortedBody, Body};
@@ -76,9 +76,9 @@ async fn next_chunk(store: &Store, key: &Key, line: u64, app: &App) -> Result<He
     let read = async {
         loop {
             match chunk_with(store, key, line, &app.admit.budget).await? {
-                NextChunk::Chunk(chunk) => return Ok(chunk),
-                NextChunk::NoRoom => tokio::time::sleep(LOOK).await,
-                NextChunk::End => return Err(StoreError::NotFound),
+                Next::Read(chunk) => return Ok(chunk),
+                Next::NoRoom => tokio::time::sleep(LOOK).await,
+                Next::End => return Err(StoreError::NotFound),
             }
         }
     };

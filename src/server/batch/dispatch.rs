@@ -7,10 +7,10 @@ use crate::server::BackgroundCount;
 use crate::server::Worker;
 use axum::Router;
 use axum::body::Body as Incoming;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Request};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Collected, Limited};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -89,20 +89,9 @@ async fn answer(router: &mut Router, request: Request<Incoming>, limit: usize) -
         Ok(response) => response,
         Err(never) => match never {},
     };
-    let (head, mut body) = response.into_parts();
-    let mut all = Some(BytesMut::new());
-    while let Some(frame) = body.frame().await {
-        let data = frame.ok().map(|frame| frame.into_data().unwrap_or_default());
-        all = all.zip(data).map(|(mut all, data)| {
-            all.extend_from_slice(&data);
-            all
-        });
-        all = all.filter(|all| all.len() <= limit);
-        if all.is_none() {
-            break;
-        }
-    }
-    LineAnswer { status: head.status.as_u16(), headers: head.headers, body: all.map(BytesMut::freeze) }
+    let (head, body) = response.into_parts();
+    let body = Limited::new(body, limit).collect().await.ok().map(Collected::to_bytes);
+    LineAnswer { status: head.status.as_u16(), headers: head.headers, body }
 }
 
 impl LineAnswer {

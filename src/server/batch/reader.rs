@@ -1,6 +1,6 @@
 //! Reader of the lines of an input file, one chunk at a time.
 
-use super::chunk::{HeldChunk, NextChunk, chunk_with};
+use super::chunk::{HeldChunk, Next, chunk_with};
 use crate::server::admit::budget::Budget;
 use crate::store::{Key, Store, StoreError};
 use bytes::Bytes;
@@ -16,16 +16,6 @@ pub(super) struct LineReader {
     chunk: Option<HeldChunk>,
     /// Offset of the next line in the chunk.
     at: usize,
-}
-
-/// Outcome of an attempt to read a line.
-pub(super) enum NextLine {
-    /// Line with its number, without its end: a part of its chunk, which stays in memory as long.
-    Line(u64, LineText),
-    /// There is no memory for the line at the moment.
-    NoRoom,
-    /// The file has no more lines.
-    End,
 }
 
 /// Text of a line, which is a part of the memory of its chunk.
@@ -48,16 +38,17 @@ impl LineReader {
         Self { store, key, budget, next, chunk: None, at: 0 }
     }
 
-    /// Reads the next line.
-    pub(super) async fn next(&mut self) -> Result<NextLine, StoreError> {
+    /// Reads the next line: its number, and its text without its end, which is a part of its chunk and stays in memory as
+    /// long.
+    pub(super) async fn next(&mut self) -> Result<Next<(u64, LineText)>, StoreError> {
         let is_here = self.chunk.as_ref().is_some_and(|chunk| self.next < chunk.first + chunk.lines);
         if !is_here {
             // The last one makes room before the next one comes.
             self.chunk = None;
             let chunk = match chunk_with(&self.store, &self.key, self.next, &self.budget).await? {
-                NextChunk::Chunk(chunk) => chunk,
-                NextChunk::NoRoom => return Ok(NextLine::NoRoom),
-                NextChunk::End => return Ok(NextLine::End),
+                Next::Read(chunk) => chunk,
+                Next::NoRoom => return Ok(Next::NoRoom),
+                Next::End => return Ok(Next::End),
             };
             let skipped = usize::try_from(self.next - chunk.first).unwrap_or(usize::MAX);
             let mut ends = memchr::memchr_iter(b'\n', &chunk.bytes);
@@ -67,7 +58,7 @@ impl LineReader {
             };
             self.chunk = Some(chunk);
         }
-        let Some(chunk) = &self.chunk else { return Ok(NextLine::End) };
+        let Some(chunk) = &self.chunk else { return Ok(Next::End) };
         let rest = chunk.bytes.get(self.at..).unwrap_or_default();
         let length = memchr::memchr(b'\n', rest).map_or(rest.len(), |end| end + 1);
         let line = rest.get(..length).unwrap_or_default();
@@ -75,7 +66,7 @@ impl LineReader {
             if self.next == 0 { line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line) } else { line };
         let end = line.iter().rposition(|byte| !b"\n\r".contains(byte)).map_or(0, |last| last + 1);
         let line = line.get(..end).unwrap_or_default();
-        let found = NextLine::Line(self.next, LineText(chunk.bytes.slice_ref(line)));
+        let found = Next::Read((self.next, LineText(chunk.bytes.slice_ref(line))));
         self.at += length;
         self.next += 1;
         Ok(found)

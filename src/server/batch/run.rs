@@ -3,11 +3,12 @@
 //! Remembers: the lines under way and the results that are not stored yet, both bounded. A line counts as done only
 //! once its result is stored, so that a killed process loses no line, and none is in the output twice (faults O32).
 
+use super::chunk::Next;
 use super::done_lines::DoneLines;
 use super::facts::Facts;
 use super::line::{LineContext, LineEnd, LineOutcome, RunningLine, has_room, mistake, target};
 use super::queue::LineQueue;
-use super::reader::{LineReader, LineText, NextLine};
+use super::reader::{LineReader, LineText};
 use super::registry::BatchSignals;
 use super::seconds;
 use crate::request::batch::BatchLine;
@@ -171,7 +172,7 @@ impl BatchRun {
     }
 
     /// Reads the next line; repeats a read that fails.
-    async fn read(&self, reader: &mut LineReader) -> Result<NextLine, Stop> {
+    async fn read(&self, reader: &mut LineReader) -> Result<Next<(u64, LineText)>, Stop> {
         loop {
             match reader.next().await {
                 Ok(line) => return Ok(line),
@@ -190,9 +191,9 @@ impl BatchRun {
     async fn read_in_time(&self, reader: &mut LineReader) -> Result<Option<(u64, LineText)>, Stop> {
         loop {
             match self.read(reader).await? {
-                NextLine::Line(number, text) => return Ok(Some((number, text))),
-                NextLine::End => return Ok(None),
-                NextLine::NoRoom => tokio::time::sleep(LOOK).await,
+                Next::Read(line) => return Ok(Some(line)),
+                Next::End => return Ok(None),
+                Next::NoRoom => tokio::time::sleep(LOOK).await,
             }
             match self.stop() {
                 Some(Stop::Expired | Stop::Cancelled) if self.batch.status != BatchStatus::Validating => {}
@@ -323,7 +324,7 @@ impl BatchRun {
                     return Ok(());
                 }
                 match self.read(&mut lines.reader).await? {
-                    NextLine::Line(number, text) => {
+                    Next::Read((number, text)) => {
                         // There may be millions of lines that are done or blank.
                         if number % 1_000 == 0 {
                             tokio::task::yield_now().await;
@@ -331,8 +332,8 @@ impl BatchRun {
                         self.line(number, &text).into_iter().for_each(|line| lines.queue.push(line));
                     }
                     // Lines under way make room.
-                    NextLine::NoRoom => return Ok(()),
-                    NextLine::End => lines.is_read = true,
+                    Next::NoRoom => return Ok(()),
+                    Next::End => lines.is_read = true,
                 }
                 continue;
             };
