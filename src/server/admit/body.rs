@@ -18,12 +18,9 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::Instant;
-
-/// Time that is as good as no limit on a whole body.
-const PATIENCE: Duration = Duration::from_secs(30 * 86_400);
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Reads a request's body of at most `limit` bytes, and takes its size from the memory budget, unless `is_held`: the line
 /// of a batch is a part of a chunk that has its share. Fails if the body is too large, too slow or incomplete, or if the
@@ -44,116 +41,138 @@ pub(in crate::server) async fn read(
         return Ok((bytes, app.admit.budget.share(0)?));
     }
     let mut share = app.admit.budget.share(declared)?;
-    let bytes = ClientBodyReader::new(&app.config.timeouts).read(body, limit, declared, &mut share).await?;
+    let timeouts = &app.config.timeouts;
+    let end = Some(Instant::now() + *timeouts.client_body_total);
+    let timers = BodyTimers { end, ..BodyTimers::new(timeouts, Fault::InvalidJson) };
+    let bytes = collect(timers, body, limit, declared, &mut share).await?;
     Ok((bytes, share))
 }
 
-/// Reader of a request body, with its timers: idle time, total time, and a minimum of bytes in each window.
-pub(in crate::server) struct ClientBodyReader {
-    idle: Duration,
-    end: Instant,
-    window: Instant,
-    window_length: Duration,
-    /// Minimum of bytes that a client must send in each window.
-    min_window_bytes: usize,
-    in_window: usize,
+async fn collect(
+    mut timers: BodyTimers,
+    mut body: Incoming,
+    limit: usize,
+    declared: usize,
+    share: &mut BudgetShare,
+) -> Result<Bytes, Failure> {
+    let mut first = Bytes::new();
+    let mut all = BytesMut::new();
+    while let Some(data) = timers.next_piece(&mut body).await? {
+        let length = first.len() + all.len() + data.len();
+        if length > limit {
+            return Err(Fault::TooLarge.into());
+        }
+        share.reach(length)?;
+        if first.is_empty() && all.is_empty() {
+            first = data;
+            continue;
+        }
+        if all.is_empty() {
+            // The share covers the declared length already.
+            all.reserve(declared);
+            all.extend_from_slice(&std::mem::take(&mut first));
+        }
+        make_room(&mut all, data.len(), limit);
+        all.extend_from_slice(&data);
+    }
+    Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
-impl ClientBodyReader {
-    /// Returns a reader of a body that may take as long as it needs, as long as it comes at the least rate.
-    pub(in crate::server) fn patient(timeouts: &Timeouts) -> Self {
-        let reader = Self::new(timeouts);
-        Self { end: reader.end + PATIENCE, ..reader }
-    }
+/// Timers of a request body: for the pause between pieces, for the least amount within a window, and for the whole. The
+/// first two run only while the client is waited for, so that a slow engine or store is not blamed on the client.
+pub(in crate::server) struct BodyTimers {
+    idle: Duration,
+    width: Duration,
+    /// Bytes that a client must send in each window of waiting.
+    least: usize,
+    /// Time left in the window.
+    left: Duration,
+    in_window: usize,
+    /// Time at which the whole body must be there; `None`: it may take as long as it needs.
+    end: Option<Instant>,
+    /// Time since which the client is waited for, and the same within this window.
+    waiting: Option<(Instant, Instant)>,
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// Fault of a body that breaks off.
+    broken: Fault,
+}
 
-    fn new(timeouts: &Timeouts) -> Self {
-        let now = Instant::now();
+impl BodyTimers {
+    /// Returns the timers of a body that may take as long as it needs, as long as it comes at the least rate.
+    pub(in crate::server) fn new(timeouts: &Timeouts, broken: Fault) -> Self {
+        let milliseconds = usize::try_from(timeouts.client_body_window.as_millis()).unwrap_or(usize::MAX);
         Self {
             idle: *timeouts.client_body_idle,
-            end: now + *timeouts.client_body_total,
-            window: now + *timeouts.client_body_window,
-            window_length: *timeouts.client_body_window,
-            min_window_bytes: min_window_bytes(timeouts),
+            width: *timeouts.client_body_window,
+            least: timeouts.client_body_rate.saturating_mul(milliseconds) / 1000,
+            left: *timeouts.client_body_window,
             in_window: 0,
+            end: None,
+            waiting: None,
+            sleep: None,
+            broken,
         }
-    }
-
-    async fn read(
-        mut self,
-        mut body: Incoming,
-        limit: usize,
-        declared: usize,
-        share: &mut BudgetShare,
-    ) -> Result<Bytes, Failure> {
-        let mut first = Bytes::new();
-        let mut all = BytesMut::new();
-        while let Some(data) = self.next_data(&mut body).await? {
-            let length = first.len() + all.len() + data.len();
-            if length > limit {
-                return Err(Fault::TooLarge.into());
-            }
-            share.reach(length)?;
-            if first.is_empty() && all.is_empty() {
-                first = data;
-                continue;
-            }
-            if all.is_empty() {
-                // The share covers the declared length already.
-                all.reserve(declared);
-                all.extend_from_slice(&std::mem::take(&mut first));
-            }
-            make_room(&mut all, data.len(), limit);
-            all.extend_from_slice(&data);
-        }
-        Ok(if all.is_empty() { first } else { all.freeze() })
     }
 
     /// Returns the next piece of the body; `None` at its end. Fails if it is too slow or breaks off.
-    pub(in crate::server) async fn next_data(
+    pub(in crate::server) async fn next_piece(
         &mut self,
         body: &mut Incoming,
     ) -> Result<Option<Bytes>, Failure> {
+        std::future::poll_fn(|cx| self.poll_piece(body, cx)).await.transpose()
+    }
+
+    /// Returns the next piece of the body, which is never empty; `None` at its end. Fails if it is too slow or breaks off.
+    pub(in crate::server) fn poll_piece(
+        &mut self,
+        body: &mut Incoming,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Failure>>> {
         loop {
-            let now = Instant::now();
-            if now >= self.window {
-                match late_timer_extension(self.window, now) {
-                    _ if self.in_window >= self.min_window_bytes => {
-                        (self.window, self.in_window) = (now + self.window_length, 0);
-                    }
-                    Some(more) => (self.end, self.window) = (self.end + more, self.window + more),
-                    None => return Err(Fault::RequestTimeout.into()),
-                }
-            }
-            let until = (now + self.idle).min(self.end).min(self.window);
-            let frame = match tokio::time::timeout_at(until, body.frame()).await {
-                Err(_) if until == self.window && until < self.end => continue,
-                Err(_) => match late_timer_extension(until, Instant::now()) {
-                    Some(more) => {
-                        (self.end, self.window) = (self.end + more, self.window + more);
-                        continue;
-                    }
-                    None => return Err(Fault::RequestTimeout.into()),
-                },
-                Ok(None) => return Ok(None),
-                Ok(Some(frame)) => frame,
+            let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {
+                ready!(self.poll_late(cx));
+                return Poll::Ready(Some(Err(Fault::RequestTimeout.into())));
             };
+            let Some(frame) = frame else { return Poll::Ready(None) };
             // The framing is broken, or the client has left and will not read this error.
-            let frame = frame.map_err(|_| {
-                Failure::from(Fault::InvalidJson).with_message("The request body breaks off.")
-            })?;
-            if let Ok(data) = frame.into_data() {
-                self.in_window += data.len();
-                return Ok(Some(data));
+            let Ok(frame) = frame else {
+                let broken = Failure::from(self.broken).with_message("The request body breaks off.");
+                return Poll::Ready(Some(Err(broken)));
+            };
+            let Some(piece) = frame.into_data().ok().filter(|piece| !piece.is_empty()) else { continue };
+            self.in_window = self.in_window.saturating_add(piece.len());
+            if let Some((_, since)) = self.waiting.take() {
+                self.left = self.left.saturating_sub(since.elapsed());
             }
+            return Poll::Ready(Some(Ok(piece)));
         }
     }
-}
 
-/// Returns the minimum of bytes that a client must send in each window, from the configured rate in bytes per
-/// second.
-pub(in crate::server) fn min_window_bytes(timeouts: &Timeouts) -> usize {
-    let milliseconds = usize::try_from(timeouts.client_body_window.as_millis()).unwrap_or(usize::MAX);
-    timeouts.client_body_rate.saturating_mul(milliseconds) / 1000
+    /// Ready when the client has been too slow.
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = Instant::now();
+        let (mut idle, mut window) = *self.waiting.get_or_insert((now, now));
+        loop {
+            let window_end = window + self.left;
+            let other_end = self.end.into_iter().fold(idle + self.idle, Instant::min);
+            let end = other_end.min(window_end);
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(end)));
+            if sleep.deadline() != end {
+                sleep.as_mut().reset(end);
+            }
+            ready!(sleep.as_mut().poll(cx));
+            let now = Instant::now();
+            if let Some(more) = late_timer_extension(end, now) {
+                (idle, window) = (idle + more, window + more);
+                self.end = self.end.map(|end| end + more);
+            } else if end == other_end || self.in_window < self.least {
+                return Poll::Ready(());
+            } else {
+                (window, self.left, self.in_window) = (now, self.width, 0);
+            }
+            self.waiting = Some((idle, window));
+        }
+    }
 }
 
 /// Error of a response body that cannot be completed. The connection or the HTTP/2 stream is then aborted, so that

@@ -7,7 +7,7 @@ use super::{at_limit, failure_of, open_store};
 use crate::request::batch::expiry;
 use crate::request::form::{FormEvent, FormReader};
 use crate::request::invalid;
-use crate::server::admit::body::{Body, ClientBodyReader};
+use crate::server::admit::body::{Body, BodyTimers};
 use crate::server::admit::budget::BudgetShare;
 use crate::server::admitted::Admitted;
 use crate::server::headers;
@@ -125,12 +125,12 @@ impl FileUpload<'_> {
     /// Reads the form and stores what is complete of the file.
     async fn read(&mut self, mut form: FormReader, body: Option<Incoming>) -> Result<(), Failure> {
         let app = &self.admitted.app;
-        let mut reader = ClientBodyReader::patient(&app.config.timeouts);
+        let mut timers = BodyTimers::new(&app.config.timeouts, Fault::InvalidJson);
         let mut body = body.unwrap_or_default();
         let (mut part, mut is_over, mut total) = (None, false, 0);
         loop {
             let data = tokio::select! {
-                data = reader.next_data(&mut body) => data?,
+                data = timers.next_piece(&mut body) => data?,
                 () = app.cut() => return Err(Fault::Draining.into()),
             };
             let Some(data) = data else { break };
