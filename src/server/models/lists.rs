@@ -6,7 +6,7 @@
 use crate::error::Error;
 use crate::request::EngineBody;
 use crate::server::admitted::Admitted;
-use crate::server::relay::attempt::{AttemptTarget, EngineSender, WholeExchange, no_upstream};
+use crate::server::relay::attempt::{AttemptTarget, EngineSender, FailedAttempt, no_upstream};
 use crate::server::reply::ClientReply;
 use crate::upstream::models::{self, ListedModel};
 use crate::upstream::{NoUpstream, Pool, Upstream};
@@ -151,11 +151,11 @@ async fn request_list(sender: &EngineSender, upstream: &Arc<Upstream>, total: Du
     let exchange = sender.exchange(upstream, &request, MAX_LIST_BYTES);
     let known = upstream.known_models();
     let time_limit = if known.is_some() { KNOWN_LIST_TIMEOUT } else { LIST_TIMEOUT };
-    let Ok(WholeExchange { result, passed, .. }) =
-        tokio::time::timeout(total.min(time_limit), exchange).await
-    else {
-        return (known.ok_or_else(|| Fault::Timeout.into()), HeaderMap::new());
-    };
-    let read = |body: Bytes| models::read(&body).ok_or_else(|| Failure::from(Unusable::Unreadable).into());
-    (result.and_then(read), passed)
+    match tokio::time::timeout(total.min(time_limit), exchange).await {
+        Ok(Ok((body, passed))) => {
+            (models::read(&body).ok_or_else(|| Failure::from(Unusable::Unreadable).into()), passed)
+        }
+        Ok(Err(FailedAttempt { error, passed, .. })) => (Err(error), passed),
+        Err(_) => (known.ok_or_else(|| Fault::Timeout.into()), HeaderMap::new()),
+    }
 }

@@ -26,7 +26,7 @@ use crate::server::net::pending_answer::PendingAnswer;
 use crate::server::relay::selection::UpstreamSelection;
 use crate::server::reply::ClientReply;
 use crate::telemetry::{Propagation, Trace};
-use crate::upstream::{AttemptOutcome, ChosenUpstream, Client, Hops, NoUpstream, Outgoing, Upstream};
+use crate::upstream::{Answer, AttemptOutcome, ChosenUpstream, Client, Hops, NoUpstream, Outgoing, Upstream};
 use crate::wire::disclosure::without_key;
 use crate::wire::fault::{Failure, Fault, Unusable};
 use crate::wire::options::{Options, ResponsesDialect};
@@ -184,52 +184,58 @@ impl EngineSender {
         id
     }
 
-    /// Sends a request and reads the whole answer, of at most `limit` bytes. A failure is part of the outcome,
-    /// because the headers that came with it are needed too.
+    /// Sends a request. Returns the answer, and its headers that are passed to the client. Fails if its status is an error
+    /// or no status of an answer, and, unless `is_passed_on`, if it is compressed.
+    pub(in crate::server) async fn send(
+        &self,
+        upstream: &Arc<Upstream>,
+        request: &Outgoing,
+        is_passed_on: bool,
+    ) -> Result<(Answer, HeaderMap), FailedAttempt> {
+        let mut answer = upstream.client(self.thread).send(request).await?;
+        let (status, passed) = (answer.head.status, headers::forwarded(&answer.head.headers));
+        let is_encoded = answer.head.is_encoded();
+        if is_encoded && !is_passed_on {
+            return Err(FailedAttempt::unusable(Unusable::Compressed, passed));
+        }
+        if (200..300).contains(&status) {
+            return Ok((answer, passed));
+        }
+        if status < 400 {
+            return Err(FailedAttempt::unusable(Unusable::Status, passed));
+        }
+        let collected = answer.collect(self.error_bytes()).await;
+        let body = collected.unwrap_or_else(|(body, _)| body);
+        let failure = failure_of(status, if is_encoded { b"" } else { &body }, &upstream.config.auth);
+        let class = RetryClass::of_answer(status, &failure);
+        let error = Error::from(name_missing_route(failure, status, request)).with_class(class);
+        Err(FailedAttempt { error, status: Some(status), passed })
+    }
+
+    /// Sends a request and reads the whole answer, of at most `limit` bytes. Returns it with its headers that are passed to
+    /// the client.
     pub(in crate::server) async fn exchange(
         &self,
         upstream: &Arc<Upstream>,
         request: &Outgoing,
         limit: usize,
-    ) -> WholeExchange {
-        let mut exchanged =
-            WholeExchange { result: Ok(Bytes::new()), status: None, passed: HeaderMap::new() };
-        exchanged.result = self.try_exchange(upstream, request, limit, &mut exchanged).await;
-        exchanged
-    }
-
-    async fn try_exchange(
-        &self,
-        upstream: &Arc<Upstream>,
-        request: &Outgoing,
-        limit: usize,
-        so_far: &mut WholeExchange,
-    ) -> Result<Bytes, Error> {
-        let client = upstream.client(self.thread);
-        let mut answer = client.send(request).await?;
-        so_far.passed = headers::forwarded(&answer.head.headers);
-        let status = answer.head.status;
-        let good = (200..300).contains(&status) && status != 204;
-        if !(good || status >= 400) || answer.head.is_encoded() {
-            let why = if answer.head.is_encoded() { Unusable::Compressed } else { Unusable::Status };
-            return Err(Failure::from(why).into());
+    ) -> Result<(Bytes, HeaderMap), FailedAttempt> {
+        let (mut answer, passed) = self.send(upstream, request, false).await?;
+        if answer.head.status == 204 {
+            return Err(FailedAttempt::unusable(Unusable::Status, passed));
         }
-        let limit = if good { limit } else { self.app.config.limits.max_error_bytes };
-        let collected = answer.collect(limit).await;
-        if !good {
-            so_far.status = Some(status);
-            let body = collected.unwrap_or_else(|(body, _)| body);
-            let failure = failure_of(status, &body, &upstream.config.auth);
-            let class = RetryClass::of_answer(status, &failure);
-            return Err(Error::from(name_missing_route(failure, status, request)).with_class(class));
-        }
-        let body = collected.map_err(|(body, _)| match body.len() < limit {
-            true => Error::from(Fault::Incomplete).with_class(RetryClass::MaybeProcessed),
+        let error = match answer.collect(limit).await {
+            Ok(body) => {
+                upstream.client(self.thread).give_back(answer);
+                return Ok((body.freeze(), passed));
+            }
+            Err((body, _)) if body.len() < limit => {
+                Error::from(Fault::Incomplete).with_class(RetryClass::MaybeProcessed)
+            }
             // Too large: another engine would send as much.
-            false => Failure::from(Unusable::TooLarge).into(),
-        })?;
-        client.give_back(answer);
-        Ok(body.freeze())
+            Err(_) => Failure::from(Unusable::TooLarge).into(),
+        };
+        Err(FailedAttempt { error, status: None, passed })
     }
 
     /// Returns the limit for the bytes that are read of an engine's error response.
@@ -243,19 +249,24 @@ impl EngineSender {
     }
 }
 
-/// Outcome of an exchange in which the answer was read whole, before anything is sent to the client.
-pub(in crate::server) struct WholeExchange {
-    pub(in crate::server) result: Result<Bytes, Error>,
+/// Failed attempt of which the client has received nothing.
+pub(in crate::server) struct FailedAttempt {
+    pub(in crate::server) error: Error,
     /// Status of the engine's answer, if that is an error.
-    status: Option<u16>,
+    pub(in crate::server) status: Option<u16>,
     /// Headers of the engine's answer that are passed to the client.
     pub(in crate::server) passed: HeaderMap,
 }
 
-impl WholeExchange {
-    /// Returns the outcome of an exchange that failed without an answer.
-    fn failed(error: Error) -> Self {
-        Self { result: Err(error), status: None, passed: HeaderMap::new() }
+impl FailedAttempt {
+    fn unusable(why: Unusable, passed: HeaderMap) -> Self {
+        Self { error: Failure::from(why).into(), status: None, passed }
+    }
+}
+
+impl From<Error> for FailedAttempt {
+    fn from(error: Error) -> Self {
+        Self { error, status: None, passed: HeaderMap::new() }
     }
 }
 
@@ -384,7 +395,7 @@ pub(in crate::server) fn outcome(
 }
 
 /// Names the route in the failure if the engine does not have it.
-pub(in crate::server) fn name_missing_route(failure: Failure, status: u16, outgoing: &Outgoing) -> Failure {
+fn name_missing_route(failure: Failure, status: u16, outgoing: &Outgoing) -> Failure {
     let is_plain = failure.fault == Fault::InvalidResponse || failure.original() == "Not Found";
     if status != 404 || !is_plain {
         return failure;
@@ -483,13 +494,17 @@ pub(in crate::server) async fn request_object(
         };
         let exchanged = sender.exchange(&upstream, &outgoing, limit);
         let until = (begun + total).min(Instant::now() + patience);
-        let WholeExchange { result, status, passed } = tokio::select! {
+        let exchanged = tokio::select! {
             exchanged = exchanged => exchanged,
             () = tokio::time::sleep_until(until) => {
                 let class = if begun.elapsed() <= total / 2 { RetryClass::MaybeProcessed } else { RetryClass::Never };
-                WholeExchange::failed(Error::from(Fault::Timeout).with_class(class))
+                Err(Error::from(Fault::Timeout).with_class(class).into())
             }
-            () = app.cut() => WholeExchange::failed(Fault::Draining.into()),
+            () = app.cut() => Err(Error::from(Fault::Draining).into()),
+        };
+        let (result, status, passed) = match exchanged {
+            Ok((bytes, passed)) => (Ok(bytes), None, passed),
+            Err(FailedAttempt { error, status, passed }) => (Err(error), status, passed),
         };
         let failure = result.as_ref().err().map(|error| &error.public);
         let otherwise = failure.and_then(|failure| in_another_form(failure, &to, &outgoing, &mut request));

@@ -22,13 +22,13 @@ use crate::server::models::naming;
 use crate::server::net::upload_progress::UploadProgress;
 use crate::server::record::Record;
 use crate::server::relay::attempt::{
-    AttemptTarget, EngineSender, choose, failure_of, name_missing_route, next_upstream, report_outcome,
+    AttemptTarget, EngineSender, FailedAttempt, choose, next_upstream, report_outcome,
 };
 use crate::server::relay::selection::UpstreamSelection;
 use crate::server::reply::ClientReply;
 use crate::server::request_body::RequestBody;
 use crate::upstream::{Outgoing, Read, Upload, Upstream};
-use crate::wire::fault::{Failure, Fault, Unusable};
+use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use client_body::ClientBody;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -75,20 +75,6 @@ struct RequestedModel {
     model: String,
     /// True if the body sent to the engine must name the model.
     must_name: bool,
-}
-
-/// Failed attempt of which the client has received nothing.
-struct FailedAttempt {
-    error: Error,
-    /// Status of the engine's answer, if that was an error.
-    status: Option<u16>,
-    passed: HeaderMap,
-}
-
-impl From<Error> for FailedAttempt {
-    fn from(error: Error) -> Self {
-        Self { error, status: None, passed: HeaderMap::new() }
-    }
 }
 
 /// Serves a request for a relayed route. Fails if the body or its model is not acceptable, or all attempts
@@ -326,23 +312,7 @@ async fn first_bytes(
     upstream: &Arc<Upstream>,
     outgoing: &Outgoing,
 ) -> Result<StartedAnswer, FailedAttempt> {
-    let mut answer = sender.client(upstream).send(outgoing).await?;
-    let (status, passed) = (answer.head.status, headers::forwarded(&answer.head.headers));
-    if status >= 400 {
-        let collected = answer.collect(sender.error_bytes()).await;
-        let body = if answer.head.is_encoded() {
-            BytesMut::new()
-        } else {
-            collected.unwrap_or_else(|(body, _)| body)
-        };
-        let failure = failure_of(status, &body, &upstream.config.auth);
-        let class = RetryClass::of_answer(status, &failure);
-        let error = Error::from(name_missing_route(failure, status, outgoing)).with_class(class);
-        return Err(FailedAttempt { error, status: Some(status), passed });
-    }
-    if !(200..300).contains(&status) {
-        return Err(FailedAttempt { passed, ..Error::from(Failure::from(Unusable::Status)).into() });
-    }
+    let (mut answer, passed) = sender.send(upstream, outgoing, true).await?;
     let (length, mut first) = (answer.length(), BytesMut::new());
     let reading = std::future::poll_fn(|cx| {
         loop {
