@@ -15,52 +15,31 @@ const NOT_HERE: [(&str, &str); 3] = [
     ("background", "on a WebSocket the client waits"),
 ];
 
-/// Fields of a `response.create` message that the connection itself needs.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Create {
-    /// Id of the response that the message continues.
-    pub(super) previous: Option<String>,
-    /// True if a response is to be generated; false if the input is only to be remembered for a later message.
-    pub(super) generate: bool,
-}
-
-/// Failure of an invalid message, with the response that it would have continued: the connection forgets that one.
-#[derive(Debug)]
-pub(super) struct Refused {
-    pub(super) failure: Failure,
-    pub(super) previous: Option<String>,
-}
-
-impl Create {
-    /// Parses a message. `habit` accepts a redundant `"stream": true`, which some clients always send. Fails
-    /// unless the message is a valid `response.create` without parameters of HTTP.
-    pub(super) fn read(text: &[u8], habit: bool) -> Result<Self, Refused> {
-        let alone = |failure| Refused { failure, previous: None };
-        let text = fields::text(text).map_err(alone)?;
-        let members = fields::read(text).map_err(alone)?;
-        let get = |key: &str| members.iter().find(|field| field.key == key && field.value.get() != "null");
-        let word = |field: &Field<'_>| Text::of(field.value).map(|text| text.decoded().into_owned());
-        let previous = get("previous_response_id").and_then(word);
-        let generate = match get("generate").map(|field| field.value.get()) {
+/// Reads a `response.create` message. Returns the id of the response that it continues, which the connection forgets after
+/// a failure, and whether a response is to be generated: if not, the input is only remembered for a later message. `habit`
+/// accepts a redundant `"stream": true`, which some clients always send. Fails unless the message is a valid
+/// `response.create` without parameters of HTTP.
+pub(super) fn read(text: &[u8], habit: bool) -> (Option<String>, Result<bool, Failure>) {
+    let members = match fields::text(text).and_then(|text| fields::read(text)) {
+        Ok(members) => members,
+        Err(failure) => return (None, Err(failure)),
+    };
+    let get = |key: &str| members.iter().find(|field| field.key == key && field.value.get() != "null");
+    let word = |field: &Field<'_>| Text::of(field.value).map(|text| text.decoded().into_owned());
+    let generates = is_create(&members).and_then(|()| {
+        for (key, why) in NOT_HERE {
+            let told = get(key).filter(|field| !(habit && key == "stream" && field.value.get() == "true"));
+            if told.is_some() {
+                return Err(unsupported_parameter(key, why));
+            }
+        }
+        match get("generate").map(|field| field.value.get()) {
             None | Some("true") => Ok(true),
             Some("false") => Ok(false),
             Some(_) => Err(invalid("generate", "it must be true or false")),
-        };
-        let checked = is_create(&members).and_then(|()| {
-            for (key, why) in NOT_HERE {
-                let told =
-                    get(key).filter(|field| !(habit && key == "stream" && field.value.get() == "true"));
-                if told.is_some() {
-                    return Err(unsupported_parameter(key, why));
-                }
-            }
-            generate
-        });
-        match checked {
-            Ok(generate) => Ok(Self { previous, generate }),
-            Err(failure) => Err(Refused { failure, previous }),
         }
-    }
+    });
+    (get("previous_response_id").and_then(word), generates)
 }
 
 fn is_create(members: &[Field<'_>]) -> Result<(), Failure> {
@@ -110,7 +89,8 @@ mod tests {
     use super::*;
 
     fn refused(text: &str, habit: bool) -> (Option<String>, Option<String>) {
-        let Refused { failure, previous } = Create::read(text.as_bytes(), habit).unwrap_err();
+        let (previous, read) = read(text.as_bytes(), habit);
+        let failure = read.unwrap_err();
         assert_eq!(failure.status, 400, "{text}");
         (failure.param, previous)
     }
@@ -135,11 +115,10 @@ mod tests {
         }
         let text = r#"{"type":"response.create","previous_response_id":"resp_1","background":true}"#;
         assert_eq!(refused(text, true), (Some("background".to_owned()), Some("resp_1".to_owned())));
-        let create = |text: &str| Create::read(text.as_bytes(), true).unwrap();
         let all = r#"{"previous_response_id":"resp_\u0031","type":"response.create","stream":true,"generate":false}"#;
-        assert_eq!(create(all), Create { previous: Some("resp_1".to_owned()), generate: false });
+        assert_eq!(read(all.as_bytes(), true), (Some("resp_1".to_owned()), Ok(false)));
         let none = r#"{"type":"response.create","stream_options":null,"previous_response_id":null}"#;
-        assert_eq!(create(none), Create { previous: None, generate: true });
+        assert_eq!(read(none.as_bytes(), true), (None, Ok(true)));
         assert_eq!(
             refused(r#"{"type":"response.create","stream":false}"#, true).0.as_deref(),
             Some("stream")

@@ -2,7 +2,7 @@
 
 use super::super::history::{HISTORY_BYTES, LoadedHistory, load_history, refresh};
 use super::super::{ParsedRequest, RememberedConversation, generate, parse_request};
-use super::message::{self, Create, Refused};
+use super::message;
 use super::recent::{ConversationThread, RecentResponses};
 use super::{ConnectionContext, MessageRequest};
 use crate::capture::Recording;
@@ -26,7 +26,8 @@ use crate::wire::fault::{Failure, Fault};
 use axum::extract::ws::Message;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use http_body::{Body as _, Frame};
+use http_body::Frame;
+use http_body_util::{BodyExt, Collected};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -74,8 +75,6 @@ enum TurnStep {
     Preparing(Pin<Box<dyn Future<Output = TurnAnswer> + Send>>),
     /// The events of the response are being sent.
     Relaying(Box<Relay>),
-    /// An error is being sent, with the status that it would have over HTTP.
-    Refusing { status: u16, body: Body },
     /// Everything has been sent.
     Done,
 }
@@ -84,7 +83,7 @@ enum TurnStep {
 enum TurnAnswer {
     Begun { relay: Box<Relay>, record: TurnRecord },
     Written { events: Bytes, ended: Finished, record: TurnRecord },
-    Refused(Response<Body>),
+    Refused(Option<Message>),
 }
 
 /// Input of a response and the conversation before it.
@@ -103,19 +102,15 @@ impl SocketTurn {
         memory: &RecentResponses,
     ) -> Result<Self, Failure> {
         let begun = line.begin(request_id)?;
-        let read = match said {
+        let (previous, message) = match said {
             ClientMessage::Text(message) => {
-                let read = Create::read(&message.text, line.sends_stream_flag);
-                read.map(|create| (create, message))
+                let (previous, generates) = message::read(&message.text, line.sends_stream_flag);
+                (previous, generates.map(|generates| (generates, message)))
             }
             ClientMessage::Binary => {
                 let failure = Failure::from(Fault::InvalidJson).with_message("A message must be text.");
-                Err(Refused { failure, previous: None })
+                (None, Err(failure))
             }
-        };
-        let (previous, message) = match read {
-            Ok((Create { previous, generate }, message)) => (previous, Ok((generate, message))),
-            Err(Refused { previous, failure }) => (previous, Err(failure)),
         };
         let thread = previous.as_deref().and_then(|id| memory.thread(id));
         let recording = begun.reply.recording.clone();
@@ -161,9 +156,9 @@ impl SocketTurn {
                         self.step = TurnStep::Done;
                         out.extend(message::messages(&events));
                     }
-                    TurnAnswer::Refused(response) => {
-                        let (head, body) = response.into_parts();
-                        self.step = TurnStep::Refusing { status: head.status.as_u16(), body };
+                    TurnAnswer::Refused(message) => {
+                        self.step = TurnStep::Done;
+                        out.extend(message);
                     }
                 },
                 TurnStep::Relaying(relay) => match bytes_of(ready!(relay.poll_frame(cx))) {
@@ -173,12 +168,6 @@ impl SocketTurn {
                         self.step = TurnStep::Done;
                     }
                 },
-                TurnStep::Refusing { status, body } => {
-                    match bytes_of(ready!(Pin::new(body).poll_frame(cx))) {
-                        Some(body) => out.push_back(message::error(*status, &body)),
-                        None => self.step = TurnStep::Done,
-                    }
-                }
                 TurnStep::Done => return Poll::Ready(false),
             }
             if !out.is_empty() {
@@ -232,7 +221,17 @@ async fn make(
         }
         Err(failure) => Err(failure),
     };
-    result.unwrap_or_else(|failure| TurnAnswer::Refused(reply.refuse(&failure)))
+    match result {
+        Ok(answer) => answer,
+        Err(failure) => refused(reply.refuse(&failure)).await,
+    }
+}
+
+/// Returns the answer with an error, which has the status that it would have over HTTP.
+async fn refused(response: Response<Body>) -> TurnAnswer {
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+    TurnAnswer::Refused((!body.is_empty()).then(|| message::error(head.status.as_u16(), &body)))
 }
 
 async fn begin_response(
@@ -270,7 +269,7 @@ async fn begin_response(
     let response = Box::pin(generate(admitted, reply, parsed, history, stream)).await?;
     Ok(match begun {
         Some(relay) => TurnAnswer::Begun { relay, record },
-        None => TurnAnswer::Refused(response),
+        None => refused(response).await,
     })
 }
 
