@@ -4,6 +4,7 @@ use super::ActiveConfig;
 use super::net::listener::Reopening;
 use super::net::service_manager;
 use super::net::shutdown::{DrainCancel, Phase, REPORT_TIME, Shutdown};
+use futures::future::OptionFuture;
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
@@ -37,15 +38,8 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => false,
             _ = self.interrupt.recv() => true,
-            Some(()) = hung_up(&mut self.hangup) => false,
+            Some(Some(())) = OptionFuture::from(self.hangup.as_mut().map(Signal::recv)) => false,
         }
-    }
-}
-
-async fn hung_up(signal: &mut Option<Signal>) -> Option<()> {
-    match signal {
-        Some(signal) => signal.recv().await,
-        None => std::future::pending().await,
     }
 }
 

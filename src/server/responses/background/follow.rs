@@ -11,6 +11,7 @@ use crate::wire::options::ResponsesDialect;
 use crate::wire::sse::{DONE, KEEPALIVE};
 use bytes::{Bytes, BytesMut};
 use futures::Stream;
+use futures::future::OptionFuture;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,16 +117,11 @@ pub(in crate::server) fn follow(
 
 /// Returns when there may be more than `total` events.
 async fn wait_for_more(app: &App, key: &Key, total: u64) {
-    let here = async {
-        match app.responses.background_jobs.jobs.get(key) {
-            Some(run) => {
-                let _ = run.stored.subscribe().wait_for(|stored| *stored > total).await;
-            }
-            None => std::future::pending().await,
-        }
-    };
+    let here = app.responses.background_jobs.jobs.get(key).map(async |run| {
+        let _ = run.stored.subscribe().wait_for(|stored| *stored > total).await;
+    });
     tokio::select! {
-        () = here => {}
+        Some(()) = OptionFuture::from(here) => {}
         () = tokio::time::sleep(LOOK) => {}
     }
 }

@@ -21,6 +21,7 @@ use crate::store::{FinalState, Json, Key, Store, StoreError, StoredEvents};
 use crate::wire::encode::{Persisted, Response as Encoder, write_error};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
+use futures::future::OptionFuture;
 use http_body::Frame;
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -158,12 +159,6 @@ impl PendingJob {
             if storing.is_none() && !relay.as_ref().is_some_and(|relay| relay.is_complete()) {
                 storing = log.store_next();
             }
-            let stores = async {
-                match &mut storing {
-                    Some(storing) => storing.as_mut().await,
-                    None => std::future::pending().await,
-                }
-            };
             let mut stop = None;
             tokio::select! {
                 () = run.cancel.notified(), if !stopped => stop = Some(Fault::Cancelled),
@@ -176,13 +171,13 @@ impl PendingJob {
                     log.lost(&StoreError::Fenced);
                     break;
                 }
-                stored = stores => {
+                Some(stored) = OptionFuture::from(storing.as_mut()) => {
                     storing = None;
                     if !log.stored(stored) {
                         break;
                     }
                 }
-                frame = next(&mut relay) => match frame {
+                Some(frame) = OptionFuture::from(relay.as_mut().map(next)) => match frame {
                     Some(Ok(frame)) => {
                         if let Ok(bytes) = frame.into_data() {
                             log.waiting.take(&bytes);
@@ -212,12 +207,8 @@ impl PendingJob {
     }
 }
 
-/// Returns the next frame of the relay; pending while there is no relay yet.
-async fn next(relay: &mut Option<Box<Relay>>) -> Option<Result<Frame<Bytes>, AbortedBody>> {
-    match relay {
-        Some(relay) => std::future::poll_fn(|cx| relay.poll_frame(cx)).await,
-        None => std::future::pending().await,
-    }
+async fn next(relay: &mut Box<Relay>) -> Option<Result<Frame<Bytes>, AbortedBody>> {
+    std::future::poll_fn(|cx| relay.poll_frame(cx)).await
 }
 
 /// Future of the write of a batch. It returns the batch with the result, so that it can be repeated.

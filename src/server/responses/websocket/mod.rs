@@ -34,6 +34,7 @@ use crate::wire::fault::{Failure, Fault};
 use axum::extract::FromRequestParts;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
 use bytes::Bytes;
+use futures::future::OptionFuture;
 use futures::{Sink, Stream};
 use http::header::HeaderValue;
 use http::{HeaderMap, Response, request};
@@ -223,16 +224,10 @@ impl SocketSession {
             // During a response the end of the connection's lifetime is not acted upon.
             let life = Some(end).filter(|_| self.turn.is_none());
             let wake = life.into_iter().chain(ping).chain(self.message_deadline()).min();
-            let due = async {
-                match wake {
-                    Some(wake) => sleep_until(wake).await,
-                    None => std::future::pending().await,
-                }
-            };
             let next = tokio::select! {
                 biased;
                 next = std::future::poll_fn(|cx| self.poll(cx)) => next,
-                () = due => NextAction::Due,
+                Some(()) = OptionFuture::from(wake.map(sleep_until)) => NextAction::Due,
                 _ = phases.changed() => NextAction::Due,
             };
             match next {
