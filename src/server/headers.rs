@@ -285,6 +285,19 @@ pub(in crate::server) struct ErrorResponse<'a> {
 }
 
 impl ErrorResponse<'_> {
+    /// Returns the response to a request that has no record.
+    pub(in crate::server) fn plain(failure: &Failure, request_id: &str) -> Response<Bytes> {
+        let error = ErrorResponse {
+            protocol: Protocol::OpenAi,
+            failure,
+            is_final: false,
+            attempts: 0,
+            passed: &HeaderMap::new(),
+            elapsed: Duration::ZERO,
+        };
+        error.response(request_id)
+    }
+
     pub(in crate::server) fn response(&self, request_id: &str) -> Response<Bytes> {
         let (status, body) = self.protocol.error(self.failure, request_id);
         let mut response = Response::new(body);

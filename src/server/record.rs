@@ -3,6 +3,7 @@
 
 use super::App;
 use super::admit::quota::Ticket;
+use super::headers::{ErrorResponse, Success};
 use super::net::connection_state::ConnectionState;
 use super::net::upload_progress::UploadProgress;
 use super::protocol::Protocol;
@@ -21,8 +22,9 @@ use crate::wire::Summary;
 use crate::wire::disclosure::{hide_key, without_key};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::rule::Rule;
+use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, request};
+use http::{HeaderMap, HeaderValue, Method, Response, request};
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
 use std::net::SocketAddr;
@@ -292,6 +294,37 @@ impl Record {
     /// Notes the status sent to the client.
     pub(super) fn answered(&mut self, status: u16) {
         self.status = Some(status);
+    }
+
+    /// Returns the head of a successful response, which passes on these headers of the engine.
+    pub(super) fn success<'h>(&'h self, passed: &'h HeaderMap) -> Success<'h> {
+        Success {
+            request_id: &self.request_id,
+            passed,
+            attempts: self.attempts,
+            model: self.served.as_deref(),
+        }
+    }
+
+    /// Returns the response that reports a failure. `is_final`: whatever it is, a retry cannot succeed.
+    pub(super) fn error_response(
+        &mut self,
+        failure: &Failure,
+        is_final: bool,
+        passed: &HeaderMap,
+    ) -> Response<Bytes> {
+        let error = ErrorResponse {
+            protocol: self.protocol,
+            failure,
+            is_final: failure.is_final() || is_final,
+            passed,
+            attempts: self.attempts,
+            elapsed: self.started.elapsed(),
+        };
+        let response = error.response(&self.request_id);
+        self.answered(response.status().as_u16());
+        self.bytes = response.body().len();
+        response
     }
 
     /// Notes that the whole answer has been handed over.

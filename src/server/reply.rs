@@ -73,13 +73,7 @@ impl ClientReply {
                 record.answered(200);
                 record.completed();
                 record.bytes = bytes.len();
-                let head = headers::Success {
-                    request_id: &record.request_id,
-                    passed: &self.passed,
-                    attempts: record.attempts,
-                    model: record.served.as_deref(),
-                };
-                head.object(record.started.elapsed())
+                record.success(&self.passed).object(record.started.elapsed())
             }
             None => Response::new(()),
         };
@@ -98,18 +92,8 @@ impl ClientReply {
             }
             None => failure.clone(),
         };
-        let error = headers::ErrorResponse {
-            protocol: record.protocol,
-            failure,
-            is_final: failure.is_final() || self.is_final,
-            passed: &self.passed,
-            attempts: record.attempts,
-            elapsed: record.started.elapsed(),
-        };
-        let response = error.response(&record.request_id);
-        record.answered(response.status().as_u16());
+        let response = record.error_response(failure, self.is_final, &self.passed);
         record.failed(failure);
-        record.bytes = response.body().len();
         response.map(Body::full)
     }
 }

@@ -12,13 +12,12 @@ use super::batch;
 use super::handlers::readiness::NotReady;
 use super::handlers::relayed;
 use super::handlers::{chat, count_tokens, embeddings, messages, models, page, usage};
-use super::headers;
+use super::headers::{self, ErrorResponse};
 use super::ids::IdSource;
 use super::net::connection_state::{ActiveRequest, ConnectionState};
 use super::net::disconnect;
 use super::panics;
 use super::paths::{self, Target};
-use super::protocol::Protocol;
 use super::record::Record;
 use super::reply::{ClientReply, bare};
 use super::request_body::RequestBody;
@@ -34,10 +33,9 @@ use axum::extract::{Request, State};
 use axum::routing::{MethodRouter, get};
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, request};
+use http::{HeaderValue, Method, Response, StatusCode, Version, request};
 use http_body::Body as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Returns the router, which maps each path to its [`Target`]. Paths are compared as they are: a path that is
 /// decoded or normalised in one place and not in another could bypass a check.
@@ -127,16 +125,8 @@ fn unrecorded(
     app: &App,
 ) -> Response<Body> {
     let mut response = answer.unwrap_or_else(|failure| {
-        let error = headers::ErrorResponse {
-            protocol: Protocol::OpenAi,
-            failure: &failure,
-            is_final: false,
-            attempts: 0,
-            passed: &HeaderMap::new(),
-            elapsed: Duration::ZERO,
-        };
         let given = headers::request_id(&head.headers);
-        error.response(&given.map_or_else(|| chance.request_id(), Arc::from))
+        ErrorResponse::plain(&failure, &given.map_or_else(|| chance.request_id(), Arc::from))
     });
     if has_body || app.is_shutting_down() {
         headers::close(&mut response);

@@ -5,7 +5,6 @@ use super::{failure_of, object_key};
 use crate::server::App;
 use crate::server::admit::body::{AbortedBody, Body};
 use crate::server::admitted::Admitted;
-use crate::server::headers::Success;
 use crate::server::record::Record;
 use crate::server::reply::ClientReply;
 use crate::store::{Key, Store, StoreError, StoredFile};
@@ -34,8 +33,7 @@ pub(super) async fn file_content(
     let mut record = reply.take_record()?;
     record.answered_from_store();
     let kind = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))]);
-    let success = Success { request_id: &record.request_id, passed: &reply.passed, attempts: 0, model: None };
-    let head = success.relayed(200, &kind);
+    let head = record.success(&reply.passed).relayed(200, &kind);
     let body = StreamBody::new(content(store, file, record));
     Ok(head.map(|()| Body::arriving(Box::new(body))))
 }

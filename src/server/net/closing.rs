@@ -3,11 +3,8 @@
 use super::connection::LINGER_BYTES;
 use crate::server::headers::{self, ErrorResponse};
 use crate::server::ids::IdSource;
-use crate::server::protocol::Protocol;
 use crate::wire::fault::Failure;
-use http::HeaderMap;
 use std::io;
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -21,15 +18,7 @@ pub(in crate::server) async fn answer(
     has_body: bool,
 ) -> io::Result<()> {
     let chance = IdSource::draw().map_err(io::Error::other)?;
-    let error = ErrorResponse {
-        protocol: Protocol::OpenAi,
-        failure,
-        is_final: false,
-        passed: &HeaderMap::new(),
-        attempts: 0,
-        elapsed: Duration::ZERO,
-    };
-    let mut response = error.response(&chance.request_id());
+    let mut response = ErrorResponse::plain(failure, &chance.request_id());
     headers::close(&mut response);
     let (status, length) = (response.status(), response.body().len());
     let mut out = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n");

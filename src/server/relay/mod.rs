@@ -217,12 +217,7 @@ impl Relay {
             return self.error_response(&failure);
         }
         self.client.record.answered(200);
-        let head = headers::Success {
-            request_id: &self.client.record.request_id,
-            passed: self.forwarded_headers(),
-            attempts: self.client.record.attempts,
-            model: self.client.record.served.as_deref(),
-        };
+        let head = self.client.record.success(self.forwarded_headers());
         if self.client.stream {
             let response = head.stream();
             self.client.buffer.commit();
@@ -245,18 +240,8 @@ impl Relay {
         let has_two_resets =
             self.legs.first.selection.as_ref().is_some_and(UpstreamSelection::has_two_resets);
         self.complete_record();
-        let error = headers::ErrorResponse {
-            protocol: self.client.record.protocol,
-            failure,
-            is_final: failure.is_final() || has_two_resets,
-            passed: &self.legs.first.exchange.passed,
-            attempts: self.client.record.attempts,
-            elapsed: self.client.record.started.elapsed(),
-        };
-        let response = error.response(&self.client.record.request_id);
-        self.client.record.answered(response.status().as_u16());
-        self.client.record.bytes = response.body().len();
-        response.map(Body::full)
+        let passed = &self.legs.first.exchange.passed;
+        self.client.record.error_response(failure, has_two_resets, passed).map(Body::full)
     }
 
     /// Reads from the engine until there is output for the client, or there will be no more. Output that is ready

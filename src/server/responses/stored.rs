@@ -8,7 +8,6 @@ use crate::request::responses::Include;
 use crate::server::App;
 use crate::server::admit::body::Body;
 use crate::server::admitted::Admitted;
-use crate::server::headers;
 use crate::server::record;
 use crate::server::reply::ClientReply;
 use crate::server::storage::objects::{decoded, not_found};
@@ -159,9 +158,7 @@ async fn cancel(app: &Arc<App>, store: &Store, key: &Key) -> Result<StoredRespon
 fn replay(reply: &mut ClientReply) -> Result<(Response<()>, record::Record), Failure> {
     let mut record = reply.take_record()?;
     record.answered_from_store();
-    let head =
-        headers::Success { request_id: &record.request_id, passed: &reply.passed, attempts: 0, model: None };
-    Ok((head.stream(), record))
+    Ok((record.success(&reply.passed).stream(), record))
 }
 
 /// Appends a list object with one page of items.

@@ -17,7 +17,7 @@ use crate::server::admit::azure::RouteFamily;
 use crate::server::admit::body::Body;
 use crate::server::admit::browsers::single_value;
 use crate::server::admitted::Admitted;
-use crate::server::headers::{self, Success};
+use crate::server::headers;
 use crate::server::models::naming;
 use crate::server::net::upload_progress::UploadProgress;
 use crate::server::record::Record;
@@ -342,13 +342,7 @@ fn response_for(
     let status = opened.answer.head.status;
     record.answered(status);
     record.first_token = (!opened.first.is_empty()).then(|| record.started.elapsed());
-    let head = Success {
-        request_id: &record.request_id,
-        passed: &opened.passed,
-        attempts: record.attempts,
-        model: record.served.as_deref(),
-    };
-    let response = head.relayed(status, &opened.answer.head.headers);
+    let response = record.success(&opened.passed).relayed(status, &opened.answer.head.headers);
     let body = PassThrough::new(opened, underway, (record, thread), upload);
     response.map(|()| Body::arriving(body))
 }
