@@ -298,10 +298,8 @@ async fn without_batches_the_paths_are_as_unknown_as_before() {
     }
     world.end().await;
     let relayed = Setup::new().config("[relay]\npaths = [\"/v1/files\"]");
-    let world = World::start(Script::ok("{\"own\":1}"), relayed).await;
-    let answer = world.post("/v1/files", "{}").await;
+    let answer = World::answer(Script::ok("{\"own\":1}"), relayed, &Request::post("/v1/files", "{}")).await;
     assert_eq!((answer.head.status, answer.text()), (200, "{\"own\":1}"));
-    world.end().await;
 }
 
 /// A batch that is cancelled while its results have no room says nothing of them.

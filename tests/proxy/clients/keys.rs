@@ -537,7 +537,7 @@ async fn lines_name_tenants_and_keys_as_operators_do() {
     }
     let mut socket = Socket::open(world.proxy()).await;
     socket.exchange(&prompted("text", "")).await;
-    until("six lines", || world.samewire.request_lines().len() == 6).await;
+    world.samewire.finished(6).await;
     let logs = world.samewire.logs();
     let lines: Vec<Value> = logs
         .iter()

@@ -164,7 +164,7 @@ async fn fault_c09_stopped_reader_is_reset() {
         "{:?}: a cut stream must not end well",
         client.ended()
     );
-    until("a line", || world.samewire.request_lines().len() == 1).await;
+    world.samewire.finished(1).await;
     world.end().await;
 }
 

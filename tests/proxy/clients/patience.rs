@@ -240,8 +240,7 @@ async fn fault_c26_a_client_that_vanishes_is_given_up() {
         assert!(took > Duration::from_secs(10), "the filter must not be what ended it: {took:?}");
         assert!(took < Duration::from_secs(60), "{took:?}");
     }
-    until("a line each", || world.samewire.request_lines().len() == rows.len()).await;
-    for line in world.samewire.request_lines() {
+    for line in world.samewire.finished(rows.len()).await {
         assert!(line.contains(r#""end":"client_closed""#), "{line}");
     }
     assert_eq!(engine.attempt_count(), rows.len(), "no request is sent again for a client that has left");

@@ -62,7 +62,7 @@ async fn tokens_of_a_key_in_a_minute() {
     let world = world("tokens_per_minute = 1000", costly(300, 900)).await;
     let answer = world.stream("").await.with_status(200);
     assert_eq!(limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)), Some((1000, 999)));
-    until("it is charged", || world.samewire.request_lines().len() == 1).await;
+    world.samewire.finished(1).await;
     // The budget is overdrawn by 200 tokens: at 1,000 a minute that takes 12 seconds to recover.
     let answer = world.stream("").await;
     let wait = refused(&answer, "rate_limit_exceeded");
@@ -84,13 +84,13 @@ async fn requests_of_a_key_at_once() {
     refused(&world.request(&prompt("m", "")).await, "concurrency_limit");
     // A client that leaves frees its slot, and so does a finished request.
     drop(running.pop());
-    until("it has left", || world.samewire.request_lines().len() == 3).await;
+    world.samewire.finished(3).await;
     running.push(world.begin(&Request::stream("")).await);
     gate.open();
     for mut client in running {
         client.rest().await;
     }
-    until("they are done", || world.samewire.request_lines().len() == 5).await;
+    world.samewire.finished(5).await;
     assert_eq!(world.stream("").await.head.status, 200);
     world.end().await;
 }
@@ -172,7 +172,7 @@ async fn a_used_up_day_is_told_as_the_key_is_configured() {
     let answer = world.request(&with(&Request::stream(""), SECOND)).await;
     assert_eq!(limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)), Some((1000, 1000)));
     assert!(answer.text().contains("[DONE]"));
-    until("it is charged", || world.samewire.request_lines().len() == 8).await;
+    world.samewire.finished(8).await;
     let answer = world.request(&with(&Request::stream(""), SECOND)).await;
     let error = used_up(&answer, "usage_limit_reached");
     assert_eq!((error.get("plan_type"), &error["resets_at"]), (None, &json!(midnight)));

@@ -143,12 +143,10 @@ async fn sglang_stream_comes_out_canonical() {
         ))
         .done()
         .end();
-    let world = World::start_as(engine, "sglang", Setup::new()).await;
-    let answer = world.stream("").await;
+    let answer = World::answer_as(engine, "sglang", Setup::new(), &Request::stream("")).await;
     let expected =
         Canonical::with_id("chatcmpl-9f0").role().reasoning("Think").content("Hi").finish("stop").done();
     assert_eq!(answer.text(), expected.text());
-    world.end().await;
 }
 
 #[tokio::test]
@@ -180,10 +178,9 @@ async fn status_is_held_until_the_first_event() {
     let error = r#"{"error":{"message":"too many","type":"TooManyRequests","param":null,"code":429}}"#;
     let script =
         Script::new().head_sse().chunk(": ping\n\n").sleep(Duration::from_millis(50)).ev(error).done().end();
-    let world = World::start(script, Setup::new().allow_errors()).await;
-    let answer = world.stream("").await.with_status(429);
+    let answer =
+        World::answer(script, Setup::new().allow_errors(), &Request::stream("")).await.with_status(429);
     assert_eq!(answer.fault().name(), ("rate_limit_error", Some("rate_limit_exceeded")));
-    world.end().await;
 }
 
 /// Each frame reaches the client at once, even if the engine sends nothing after it.

@@ -67,9 +67,8 @@ async fn missing_done_after_the_finish_is_added() {
         ("RST", whole().sleep(Duration::from_millis(30)).rst()),
         ("usage, then FIN", whole().usage(3, 5).fin()),
     ] {
-        let world = World::start(script, Setup::new().allow_errors()).await;
-        check(&world.stream("").await, &Canonical::answer("a", 3), what);
-        world.end().await;
+        let setup = Setup::new().allow_errors();
+        check(&World::answer(script, setup, &Request::stream("")).await, &Canonical::answer("a", 3), what);
     }
 }
 

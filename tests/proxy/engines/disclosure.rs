@@ -153,12 +153,11 @@ async fn the_text_before_a_line_of_source_stays() {
             "{'type': 'dict_type', 'loc': ('body', 'logit_bias'), 'msg': 'Input should be a valid dictionary', 'input': [[1, 2]]}",
         ),
     ] {
-        let world =
-            World::start(Script::new().json("400 Bad Request", body), Setup::new().allow_errors()).await;
-        let (message, id) = refusal(&world.request(&requests()[1].1).await);
+        let script = Script::new().json("400 Bad Request", body);
+        let (message, id) =
+            refusal(&World::answer(script, Setup::new().allow_errors(), &requests()[1].1).await);
         let rest = format!("The rest of the engine's message is in the log, under request id {id}.");
         assert_eq!(message, format!("1 validation error:\n  {error}\n{rest}"));
-        world.end().await;
     }
 }
 

@@ -160,10 +160,9 @@ async fn fault_u18_error_body_without_end() {
 async fn fault_u22_long_engine_messages_are_cut() {
     let body =
         format!(r#"{{"error":{{"message":"{}","type":"BadRequestError","code":400}}}}"#, "m".repeat(30_000));
-    let world = World::start(Script::new().json("400 Bad Request", &body), Setup::new()).await;
-    let message = world.stream("").await.fault().message;
+    let script = Script::new().json("400 Bad Request", &body);
+    let message = World::answer(script, Setup::new(), &Request::stream("")).await.fault().message;
     assert!(message.starts_with("mmmm") && message.len() <= 2100, "{}", message.len());
-    world.end().await;
 }
 
 #[tokio::test]
@@ -453,10 +452,9 @@ async fn fault_u16_aborted_whole_answer() {
         let body = format!(
             r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"half"}},"finish_reason":{reason}}}]}}"#
         );
-        let world = World::start_as(Script::ok(&body), kind, Setup::new().allow_errors()).await;
-        let answer = world.request(&Request::plain("")).await;
+        let answer =
+            World::answer_as(Script::ok(&body), kind, Setup::new().allow_errors(), &Request::plain("")).await;
         assert_eq!(answer.failure(), "502 server_error upstream_aborted", "{reason}");
-        world.end().await;
     }
 }
 
@@ -553,10 +551,8 @@ async fn large_whole_answers_do_not_stall() {
     let body = format!(
         r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}"}},"finish_reason":"stop"}}]}}"#
     );
-    let world = World::start(Script::ok(&body), Setup::new()).await;
-    let answer = world.request(&Request::plain("")).await.with_status(200);
+    let answer = World::answer(Script::ok(&body), Setup::new(), &Request::plain("")).await.with_status(200);
     assert!(answer.text().contains(&text), "the whole text");
-    world.end().await;
 }
 
 #[tokio::test]

@@ -185,16 +185,13 @@ async fn a_stream_has_all_choices() {
     let ids: std::collections::HashSet<_> =
         attempts.iter().map(|attempt| attempt.header("x-request-id").expect("an id")).collect();
     assert_eq!(ids.len(), 23, "engines call their work after them");
-    until("a line for each request", || world.samewire.request_lines().len() == 4).await;
-    assert!(world.samewire.request_lines()[0].contains(r#""completion_tokens":11,"#));
-    let metrics = world.samewire.metrics().await;
-    for (series, label, value) in [
-        ("samewire_rewrites_total{", r#"rule="fan_out"}"#, " 4"),
-        ("samewire_upstream_attempts_total{", r#"outcome="ok"}"#, " 23"),
-        ("samewire_requests_total{", r#"end="complete"}"#, " 4"),
+    assert!(world.samewire.finished(4).await[0].contains(r#""completion_tokens":11,"#));
+    for (name, label, value) in [
+        ("samewire_rewrites_total", r#"rule="fan_out"}"#, 4),
+        ("samewire_upstream_attempts_total", r#"outcome="ok"}"#, 23),
+        ("samewire_requests_total", r#"end="complete"}"#, 4),
     ] {
-        let line = metrics.lines().find(|line| line.starts_with(series) && line.contains(label));
-        assert!(line.is_some_and(|line| line.ends_with(value)), "{series} {line:?}");
+        assert_eq!(world.samewire.sum(name, &[label]).await, value, "{name}");
     }
     world.end().await;
 }
@@ -348,26 +345,16 @@ async fn what_is_under_way_is_counted() {
     let mut client = world.send(&Request::stream(&n(3))).await;
     let head = client.head().await;
     assert_eq!(head.header("x-ratelimit-remaining-requests"), Some("1"), "it is one request");
-    let figure = async |name: &str| -> i64 {
-        let metrics = world.samewire.metrics_now().await;
-        let line = metrics.lines().find(|line| line.starts_with(name)).expect("the series");
-        line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
+    let has = |metrics: &str, name: &str| {
+        metrics.lines().any(|line| line.starts_with(name) && line.ends_with("} 2"))
     };
-    let start = Instant::now();
-    // Only the second choice has ended.
-    while figure("samewire_upstream_active_streams{").await != 2 {
-        assert!(start.elapsed() < PATIENCE);
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    assert_eq!(figure(r#"samewire_requests_in_flight{route="chat"}"#).await, 1);
+    let streams = |metrics: &str| has(metrics, "samewire_upstream_active_streams{");
+    let metrics = world.samewire.metrics_when("only the second choice has ended", streams).await;
+    assert!(metrics.contains("samewire_requests_in_flight{route=\"chat\"} 1\n"), "{metrics}");
     gate.open();
     assert!(client.rest().await.ends_with(b"data: [DONE]\n\n"));
-    until("it is charged", || world.samewire.request_lines().len() == 1).await;
-    assert!(
-        world.samewire.request_lines()[0].contains(r#""completion_tokens":18,"#),
-        "{:?}",
-        world.samewire.request_lines()
-    );
+    let lines = world.samewire.finished(1).await;
+    assert!(lines[0].contains(r#""completion_tokens":18,"#), "{lines:?}");
     world.end().await;
 }
 
@@ -848,10 +835,8 @@ async fn an_engine_that_gives_one_is_asked_for_the_others() {
             let attempts = world.engine.attempt_count();
             world.stream("").await;
             assert_eq!(world.engine.attempt_count(), attempts + 1);
-            until("a line for each request", || world.samewire.request_lines().len() == 4).await;
-            let metrics = world.samewire.metrics().await;
-            let line = metrics.lines().find(|line| line.contains(r#"rule="fan_out"}"#)).expect("the rule");
-            assert!(line.ends_with(" 3"), "{line}");
+            world.samewire.finished(4).await;
+            assert_eq!(world.samewire.sum("samewire_rewrites_total", &["rule=\"fan_out\""]).await, 3);
             world.end().await;
         }
     }

@@ -69,13 +69,7 @@ async fn chat_gets_reasoning_text_and_a_call() {
     assert_eq!(message["tool_calls"][0]["function"], function);
     assert_eq!(whole["choices"][0]["finish_reason"], "tool_calls");
     assert_eq!(asked(&world), [false, false]);
-    let metrics = world.samewire.metrics().await;
-    let counted = metrics.lines().any(|line| {
-        line.starts_with("samewire_rewrites_total{")
-            && line.contains("rule=\"harmony\"")
-            && line.ends_with(" 6")
-    });
-    assert!(counted, "{metrics}");
+    assert_eq!(world.samewire.sum("samewire_rewrites_total", &["rule=\"harmony\""]).await, 6);
     world.end().await;
 }
 

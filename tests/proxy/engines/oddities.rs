@@ -7,11 +7,9 @@ use crate::sim::prelude::*;
 /// Returns the client's stream for these chunks, which are followed by `[DONE]`.
 async fn client_stream(chunks: &[String], request: &Request, setup: Setup) -> String {
     let script = chunks.iter().fold(Script::new().head_sse(), |script, chunk| script.ev(chunk));
-    let world = World::start(script.done().end(), setup).await;
-    let answer = world.request(request).await.with_status(200);
+    let answer = World::answer(script.done().end(), setup, request).await.with_status(200);
     let text = answer.text().to_owned();
     grammar(&text);
-    world.end().await;
     text
 }
 
@@ -135,11 +133,10 @@ async fn fault_u29_broken_at_each_position() {
         if at == TOKENS + 1 {
             script = script.ev("{");
         }
-        let world = World::start(script.text("late").done().end(), Setup::new().allow_errors()).await;
-        let answer = world.stream("").await;
+        let setup = Setup::new().allow_errors();
+        let answer = World::answer(script.text("late").done().end(), setup, &Request::stream("")).await;
         // A finish that was held back until then is dropped.
         assert_eq!(answer.text(), expected.error(INVALID_EVENT).text(), "broken at {at}");
-        world.end().await;
     }
 }
 

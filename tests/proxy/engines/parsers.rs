@@ -235,7 +235,7 @@ async fn tools_work_on_a_vllm_without_a_parser_of_calls() {
             let seen = body["tools"].as_array().unwrap().len();
             assert_eq!(seen, if choice == named { 1 } else { 2 }, "the model sees what it may call");
         }
-        until("a line for each request", || world.samewire.request_lines().len() == 3).await;
+        world.samewire.finished(3).await;
         let flags = "--enable-auto-tool-choice --tool-call-parser hermes";
         let warned = |line: &&String| line.contains("WARN") && line.contains(flags);
         assert_eq!(world.samewire.logs().iter().filter(warned).count(), 1);
@@ -381,7 +381,7 @@ async fn models_that_think_from_the_start_are_known_by_their_names() {
     let world = World::start(Engine::answering(parsed), Setup::new().set("parser=auto")).await;
     let hard = chat("deepseek-ai/DeepSeek-R1", true, r#","user":"think hard""#);
     assert_eq!(ChatContent::of(&world.request(&hard).await), ChatContent::text("I look.", "One moment."));
-    until("it is logged", || world.samewire.request_lines().len() == 1).await;
+    world.samewire.finished(1).await;
     let told = ChatContent::of(&world.request(&chat("deepseek-ai/DeepSeek-R1", true, "")).await);
     assert_eq!(told, ChatContent::text("", "At once."));
     world.end().await;

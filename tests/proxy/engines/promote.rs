@@ -26,10 +26,8 @@ async fn streaming(events: &str, promotes: bool) -> World {
 }
 
 /// Returns how often the rule was applied.
-async fn times(world: &World) -> usize {
-    let metrics = world.samewire.metrics().await;
-    let lines = metrics.lines().filter(|line| line.contains("rule=\"reasoning_promoted\""));
-    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
+async fn times(world: &World) -> u64 {
+    world.samewire.sum("samewire_rewrites_total", &["rule=\"reasoning_promoted\""]).await
 }
 
 #[tokio::test]
@@ -122,10 +120,8 @@ async fn what_our_own_parser_would_file_is_text_too() {
 #[tokio::test]
 async fn what_is_text_is_not_hidden_with_the_reasoning() {
     let setup = Setup::new().set("promote_reasoning=true").set("reasoning_field=none");
-    let world = World::start_as(Script::ok(VLLM), "auto", setup).await;
-    let chat = object(&world.request(&Request::plain("")).await);
+    let chat = object(&World::answer_as(Script::ok(VLLM), "auto", setup, &Request::plain("")).await);
     assert_eq!(chat["choices"][0]["message"]["content"], "Hello! How can I help you today?");
-    world.end().await;
 }
 
 /// Truncated reasoning, and answers with other content, are not promoted.
@@ -206,15 +202,13 @@ async fn an_engines_own_response_is_read_the_same() {
         (answer("completed", json!([plain, message])), &["reasoning", "message"]),
     ] {
         let setup = Setup::new().set("promote_reasoning=true").upstream_keys("responses = \"native\"");
-        let world = World::start(Script::ok(&answer), setup).await;
-        let response = object(&world.request(&prompt("m", "")).await);
+        let response = object(&World::answer(Script::ok(&answer), setup, &prompt("m", "")).await);
         let output = response["output"].as_array().unwrap();
         let found: Vec<_> = output.iter().map(|item| item["type"].as_str().unwrap()).collect();
         assert_eq!(found, kinds, "{response}");
         if kinds == ["message"] {
             assert_eq!(output[0]["content"][0]["text"], "Hello! How can I help you today?");
         }
-        world.end().await;
     }
 }
 

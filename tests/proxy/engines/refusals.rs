@@ -142,13 +142,7 @@ fn attempts(answer: &Answer) -> Option<&str> {
 
 /// Returns how often a rule was counted.
 async fn counted(world: &World, rule: &str) -> u64 {
-    let metrics = world.samewire.metrics().await;
-    let label = format!(r#"rule="{rule}"}}"#);
-    let lines = metrics.lines().filter(|line| line.starts_with("samewire_rewrites_total{"));
-    lines
-        .filter(|line| line.contains(&label))
-        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
-        .sum()
+    world.samewire.sum("samewire_rewrites_total", &[&format!("rule=\"{rule}\"")]).await
 }
 
 const LATE: &str = "<|im_start|>system\nBe brief.\n\nBe kind.\n\nIt is noon.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant";
@@ -291,10 +285,9 @@ async fn an_effort_without_another_word_is_left_out() {
     let answer = world.request(&Request::plain(r#","reasoning_effort":"medium""#)).await;
     assert_eq!((text(&answer).as_str(), attempts(&answer)), ("medium", Some("1")), "others stay");
     world.end().await;
-    let world = World::start(engine_without(&["high", "xhigh"], EFFORTS, as_vllm), Setup::new()).await;
-    let answer = world.request(&Request::plain(r#","reasoning_effort":"high""#)).await;
+    let engine = engine_without(&["high", "xhigh"], EFFORTS, as_vllm);
+    let answer = World::answer(engine, Setup::new(), &Request::plain(r#","reasoning_effort":"high""#)).await;
     assert_eq!((text(&answer).as_str(), attempts(&answer)), ("without", Some("3")));
-    world.end().await;
 }
 
 /// vLLM takes a budget where it has a reasoning parser. A budget that the client wrote in vLLM's words is its own.
@@ -358,10 +351,9 @@ async fn a_budget_of_a_message_is_left_out_where_the_engine_refuses_it() {
 #[tokio::test]
 async fn the_efforts_of_a_model_can_be_configured() {
     let setup = Setup::new().config("[[model]]\nname = \"m\"\nefforts = [\"low\", \"medium\", \"xhigh\"]");
-    let world = World::start(engine_without(&["high"], EFFORTS, as_vllm), setup).await;
-    let answer = world.request(&Request::plain(r#","reasoning_effort":"high""#)).await;
+    let engine = engine_without(&["high"], EFFORTS, as_vllm);
+    let answer = World::answer(engine, setup, &Request::plain(r#","reasoning_effort":"high""#)).await;
     assert_eq!((text(&answer).as_str(), attempts(&answer)), ("xhigh", Some("1")));
-    world.end().await;
 }
 
 /// llama.cpp renders gpt-oss with a template that takes no text beside reasoning and calls.
@@ -530,7 +522,7 @@ async fn responses_are_merged_too() {
     let whole = object(&world.request(&ask(body)).await);
     assert_eq!(whole["output"][0]["content"][0]["text"], LATE);
     assert_eq!(world.engine.attempt_count(), 3, "the first is refused once");
-    until("a line for each request", || world.samewire.request_lines().len() == 2).await;
+    world.samewire.finished(2).await;
     assert_eq!(counted(&world, "system_merged").await, 2);
     world.end().await;
 }
@@ -569,7 +561,7 @@ async fn system_messages_are_kept_or_merged_as_the_option_says() {
     let world = World::start(engine(QWEN35, as_vllm), Setup::new().set("system_messages=merge")).await;
     let answer = world.request(&chat(true, &late())).await;
     assert_eq!((text(&answer).as_str(), attempts(&answer)), (LATE, Some("1")));
-    until("a line", || world.samewire.request_lines().len() == 1).await;
+    world.samewire.finished(1).await;
     assert_eq!(counted(&world, "system_merged").await, 1);
     world.end().await;
 }

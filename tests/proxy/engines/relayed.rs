@@ -516,8 +516,7 @@ async fn fault_c27b_the_engine_stops_when_the_client_has_left() {
             let (closed, _) = world.engine.closed(before).expect("closed");
             assert!(closed.saturating_duration_since(left) < SOON);
         }
-        until("both lines", || world.samewire.request_lines().len() == 2).await;
-        let lines = world.samewire.request_lines();
+        let lines = world.samewire.finished(2).await;
         assert!(lines.iter().all(|line| line.contains(r#""end":"client_closed""#)), "{lines:#?}");
         world.end().await;
     }

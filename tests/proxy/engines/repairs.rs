@@ -134,13 +134,7 @@ fn ends(path: &str) -> [&'static str; 3] {
 }
 
 async fn times(world: &World, rule: &str) -> u64 {
-    let metrics = world.samewire.metrics().await;
-    let rule = format!("rule=\"{rule}\"");
-    metrics
-        .lines()
-        .filter(|line| line.contains(&rule))
-        .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
-        .sum()
+    world.samewire.sum("samewire_rewrites_total", &[&format!("rule=\"{rule}\"")]).await
 }
 
 #[tokio::test]

@@ -85,13 +85,12 @@ async fn the_answer_fails_if_the_operator_says_so() {
 #[tokio::test]
 async fn a_loop_after_the_finish_has_one_finish() {
     let begun = sentences(Script::stream(), 0, "content", 10).finish("stop");
-    let world = World::start(sentences(begun, 0, "content", 400).hang(), Setup::new().config(GUARD)).await;
-    let answer = world.request(&request(APIS[0])).await;
+    let setup = Setup::new().config(GUARD);
+    let answer = World::answer(sentences(begun, 0, "content", 400).hang(), setup, &request(APIS[0])).await;
     let text = answer.text();
     let finishes: Vec<_> = text.matches(r#""finish_reason":""#).collect();
     assert_eq!((finishes.len(), text.matches(r#""finish_reason":"length""#).count()), (1, 1));
     assert!(text.ends_with("data: [DONE]\n\n"), "{text:.3000}");
-    world.end().await;
 }
 
 /// Each choice is watched by itself. The others go on, and the answer ends with the last of them.

@@ -382,8 +382,7 @@ async fn fault_c25_a_stream_that_is_reset_closes_its_engine_and_no_other() {
     times.sort();
     println!("called off: median {:?}, worst {:?}", times[times.len() / 2], times[times.len() - 1]);
     assert!(times.iter().all(|time| *time < SOON), "{times:?}");
-    until("a line for each", || world.samewire.request_lines().len() == times.len()).await;
-    for line in world.samewire.request_lines() {
+    for line in world.samewire.finished(times.len()).await {
         assert!(line.contains(r#""end":"client_closed""#), "{line}");
     }
     let metrics = world.samewire.metrics_now().await;

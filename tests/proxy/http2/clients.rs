@@ -68,8 +68,7 @@ async fn answers_are_those_of_http1_to_the_byte() {
     assert!(answer.text().contains("event: response.completed\n"), "{}", answer.text());
     let head = client.request(&Request::new("HEAD", "/v1/models")).await;
     assert!(head.body.is_empty() && head.reset_reason.is_none());
-    let lines = || world.samewire.request_lines().len();
-    until("a line for each", || lines() == 2 * requests.len() + 3).await;
+    world.samewire.finished(2 * requests.len() + 3).await;
     world.end().await;
 }
 

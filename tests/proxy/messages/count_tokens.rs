@@ -2,7 +2,7 @@
 //! answer of one token.
 
 use crate::clients::keys::{OTHER, entry};
-use crate::messages::{fault, has_no_header_of_openai, metric, sent, with_api_key};
+use crate::messages::{fault, has_no_header_of_openai, sent, with_api_key};
 use crate::sim::prelude::*;
 
 const COUNT: &str = "/v1/messages/count_tokens";
@@ -141,11 +141,9 @@ async fn errors_of_engines_are_told_and_not_counted_around() {
     // No usage in the answer of one token: nobody knows.
     let silent =
         json_of(json!({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": []}));
-    let world =
-        World::start(engine(vec![("/v1/chat/completions", silent)]), Setup::new().allow_errors()).await;
-    let told = fault(&world.request(&ask(json!({}))).await);
+    let engine = engine(vec![("/v1/chat/completions", silent)]);
+    let told = fault(&World::answer(engine, Setup::new().allow_errors(), &ask(json!({}))).await);
     assert_eq!(told.name(), (500, "api_error", Some("upstream_invalid_response")));
-    world.end().await;
 }
 
 #[tokio::test]
@@ -187,15 +185,10 @@ async fn keys_aliases_and_figures() {
     let told = fault(&world.request(&with_api_key(&ask(json!({})), KEY)).await);
     assert_eq!(told.name(), (404, "not_found_error", Some("model_not_found")));
     assert_eq!(counted(&world.request(&with_api_key(&ask(json!({})), OTHER)).await), 5);
-    until("three lines", || world.samewire.request_lines().len() == 3).await;
-    let line: Value = serde_json::from_str(&world.samewire.request_lines()[0]).unwrap();
+    let line: Value = serde_json::from_str(&world.samewire.finished(3).await[0]).unwrap();
     assert_members(&line, &json!({"route": "messages", "path": COUNT, "status": 200, "attempts": 1}));
-    let metrics = world.samewire.metrics().await;
-    assert_eq!(
-        metric(&metrics, "samewire_requests_total", &["route=\"messages\"", "status=\"200\""]),
-        2,
-        "{metrics}"
-    );
+    let labels = ["route=\"messages\"", "status=\"200\""];
+    assert_eq!(world.samewire.sum("samewire_requests_total", &labels).await, 2);
     world.end().await;
 }
 

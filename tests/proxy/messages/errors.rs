@@ -1,7 +1,7 @@
 //! Errors in Anthropic's shape: samewire's own, and those of engines.
 
 use crate::clients::keys::entry;
-use crate::messages::{engine, fault, hello, message, metric, object, post, stream, streamed, told};
+use crate::messages::{engine, fault, hello, message, object, post, stream, streamed, told};
 use crate::sim::prelude::*;
 use crate::sim::refusing;
 
@@ -91,8 +91,7 @@ async fn fault_u57_a_limit_that_does_not_fit_is_left_out() {
     assert_eq!(object(&world.request(&message("")).await)["content"][0]["text"], "Hello");
     let sent: Vec<bool> = world.engine.attempts().iter().map(|attempt| limited(attempt.text())).collect();
     assert_eq!(sent, [true, false, true, false], "each request has its limit at first");
-    let metrics = world.samewire.metrics().await;
-    assert_eq!(metric(&metrics, "samewire_rewrites_total", &["rule=\"limit_left_out\""]), 2, "{metrics}");
+    assert_eq!(world.samewire.sum("samewire_rewrites_total", &["rule=\"limit_left_out\""]).await, 2);
     world.end().await;
 }
 
@@ -337,7 +336,7 @@ async fn a_used_up_quota_is_no_reason_to_try_again() {
     for lines in ["tokens_per_day = 10", "tokens_per_day = 10\nwhen_used_up = \"usage_limit_reached\""] {
         let world = World::start(engine(), Setup::new().config(&entry(KEY, lines))).await;
         assert_eq!(world.request(&message("")).await.head.status, 200);
-        until("it is charged", || world.samewire.request_lines().len() == 1).await;
+        world.samewire.finished(1).await;
         let answer = world.request(&message("")).await;
         let told = fault(&answer);
         assert_eq!((told.status, told.kind.as_str()), (429, "rate_limit_error"), "{told:?}");

@@ -1,7 +1,7 @@
 //! Keys of clients in either header, and what each gives access to.
 
 use crate::clients::keys::{OTHER, SECOND, entry, with};
-use crate::messages::{engine, fault, hello, message, metric, object, stream, streamed, with_api_key};
+use crate::messages::{engine, fault, hello, message, object, stream, streamed, with_api_key};
 use crate::sim::prelude::*;
 
 const ENGINES: &str = "sk-CANARY-engine";
@@ -36,8 +36,8 @@ async fn either_header_carries_the_key() {
             "end_turn"
         );
     }
-    let metrics = world.samewire.metrics().await;
-    assert_eq!(metric(&metrics, "samewire_key_requests_total", &["key=\"laptop\""]), 2 * rows.len() as u64);
+    let counted = world.samewire.sum("samewire_key_requests_total", &["key=\"laptop\""]).await;
+    assert_eq!(counted, 2 * rows.len() as u64);
     world.end().await;
 }
 

@@ -138,13 +138,3 @@ fn has_no_header_of_openai(answer: &Answer) {
     let theirs: Vec<_> = answer.head.headers.iter().filter(|(name, _)| is_theirs(name)).collect();
     assert!(theirs.is_empty(), "{theirs:?}");
 }
-
-/// Returns the value of a metric with these labels; 0 if there is none.
-fn metric(metrics: &str, name: &str, labels: &[&str]) -> u64 {
-    let is_it = |line: &&str| {
-        line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{'))
-            && labels.iter().all(|label| line.contains(label))
-    };
-    let values = metrics.lines().filter(is_it).map(|line| line.rsplit(' ').next().unwrap());
-    values.map(|value| value.parse::<u64>().unwrap()).sum()
-}

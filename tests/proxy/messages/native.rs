@@ -1,6 +1,6 @@
 //! The Messages API in front of an engine that implements it itself (`messages = "native"`).
 
-use crate::messages::{fault, message, metric, object, post, sent, stream, streamed, told};
+use crate::messages::{fault, message, object, post, sent, stream, streamed, told};
 use crate::sim::prelude::*;
 
 /// Writes an event of this API, as engines write it.
@@ -304,15 +304,14 @@ async fn figures_count_native_answers_too() {
     let world = World::start(engine(), native()).await;
     streamed(&world.request(&stream("")).await);
     object(&world.request(&message("")).await);
-    until("two lines", || world.samewire.request_lines().len() == 2).await;
-    let metrics = world.samewire.metrics().await;
-    assert_eq!(
-        metric(&metrics, "samewire_requests_total", &["route=\"messages\"", "status=\"200\""]),
-        2,
-        "{metrics}"
-    );
-    assert_eq!(metric(&metrics, "samewire_tokens_total", &["kind=\"prompt\""]), 18, "{metrics}");
-    assert_eq!(metric(&metrics, "samewire_tokens_total", &["kind=\"completion\""]), 6, "{metrics}");
+    world.samewire.finished(2).await;
+    for (name, labels, count) in [
+        ("samewire_requests_total", &["route=\"messages\"", "status=\"200\""][..], 2),
+        ("samewire_tokens_total", &["kind=\"prompt\""], 18),
+        ("samewire_tokens_total", &["kind=\"completion\""], 6),
+    ] {
+        assert_eq!(world.samewire.sum(name, labels).await, count, "{name} {labels:?}");
+    }
     world.end().await;
 }
 

@@ -1,7 +1,7 @@
 //! What operators see of this API, and how requests find their engines: metrics, log, traces, affinity and quotas.
 
 use crate::clients::keys::{entry, with};
-use crate::messages::{Folded, engine, fault, hello, message, metric, object, post, stream, streamed, told};
+use crate::messages::{Folded, engine, fault, hello, message, object, post, stream, streamed, told};
 use crate::responses::over_chat;
 use crate::sim::prelude::*;
 use std::collections::BTreeSet;
@@ -33,28 +33,24 @@ async fn metrics_and_the_log_name_the_route() {
     }
     let bad = line(&world, "bad-1").await;
     assert_eq!((&bad["status"], &bad["route"]), (&json!(400), &json!("messages")), "{bad}");
-    let metrics = world.samewire.metrics().await;
-    let requests = |labels: &[&str]| metric(&metrics, "samewire_requests_total", labels);
-    assert_eq!(requests(&["route=\"messages\"", "status=\"200\"", "end=\"complete\""]), 2, "{metrics}");
-    assert_eq!(requests(&["route=\"messages\"", "status=\"400\""]), 1, "{metrics}");
-    assert_eq!(requests(&["route=\"chat\""]), 0, "{metrics}");
-    for (kind, count) in [("prompt", 18), ("completion", 4)] {
-        let kind = format!("kind=\"{kind}\"");
-        assert_eq!(metric(&metrics, "samewire_tokens_total", &[&kind, "model=\"m\""]), count, "{metrics}");
-        assert_eq!(
-            metric(&metrics, "samewire_key_tokens_total", &[&kind, "key=\"laptop\""]),
-            count,
-            "{metrics}"
-        );
+    let messages = "route=\"messages\"";
+    for (name, labels, count) in [
+        ("samewire_requests_total", &[messages, "status=\"200\"", "end=\"complete\""][..], 2),
+        ("samewire_requests_total", &[messages, "status=\"400\""], 1),
+        ("samewire_requests_total", &["route=\"chat\""], 0),
+        ("samewire_tokens_total", &["kind=\"prompt\"", "model=\"m\""], 18),
+        ("samewire_tokens_total", &["kind=\"completion\"", "model=\"m\""], 4),
+        ("samewire_key_tokens_total", &["kind=\"prompt\"", "key=\"laptop\""], 18),
+        ("samewire_key_tokens_total", &["kind=\"completion\"", "key=\"laptop\""], 4),
+    ] {
+        assert_eq!(world.samewire.sum(name, labels).await, count, "{name} {labels:?}");
     }
+    let metrics = world.samewire.metrics().await;
     assert!(metrics.contains(r#"samewire_requests_in_flight{route="messages"} 0"#), "{metrics}");
-    let seconds: Vec<_> = metrics
-        .lines()
-        .filter(|line| {
-            line.starts_with("samewire_request_seconds_count") && line.contains("route=\"messages\"")
-        })
-        .collect();
-    assert!(seconds.iter().any(|line| line.ends_with(" 2")), "{seconds:?}");
+    let is_both = |line: &str| {
+        line.starts_with("samewire_request_seconds_count") && line.contains(messages) && line.ends_with(" 2")
+    };
+    assert!(metrics.lines().any(is_both), "{metrics}");
     world.end().await;
 }
 
@@ -67,13 +63,8 @@ async fn statuses_of_this_api_are_logged_as_they_were_sent() {
         let world = World::start(script, Setup::new().allow_errors()).await;
         assert_eq!(world.request(&message("").header("x-request-id", "bad-1")).await.head.status, status);
         assert_eq!(line(&world, "bad-1").await["status"], status);
-        let metrics = world.samewire.metrics().await;
-        let label = format!("status=\"{status}\"");
-        assert_eq!(
-            metric(&metrics, "samewire_requests_total", &["route=\"messages\"", &label]),
-            1,
-            "{metrics}"
-        );
+        let labels = ["route=\"messages\"", &format!("status=\"{status}\"")];
+        assert_eq!(world.samewire.sum("samewire_requests_total", &labels).await, 1, "{status}");
         world.end().await;
     }
 }
@@ -105,7 +96,7 @@ async fn nothing_of_a_conversation_is_logged() {
     assert_eq!(message["content"][0]["thinking"], SECRET);
     let bad = json!({"model": "m", "max_tokens": 64, "messages": [{"role": "user", "content": [{"type": "text", "text": {"x": SECRET}}]}]});
     assert_eq!(fault(&world.request(&post(bad.to_string())).await).status, 400);
-    until("two lines", || world.samewire.request_lines().len() == 2).await;
+    world.samewire.finished(2).await;
     let logs = world.samewire.logs().join("\n");
     assert!(!logs.contains(SECRET), "{logs}");
     assert!(logs.contains("tools[1].web_search_20250305"), "tools left out are logged: {logs}");
@@ -199,7 +190,7 @@ async fn tokens_are_charged_to_the_key() {
     let answer = world.request(&stream("")).await;
     assert_eq!(told(&answer).error, None);
     assert_eq!(answer.head.header("anthropic-ratelimit-tokens-limit"), Some("1000"));
-    until("it is charged", || world.samewire.request_lines().len() == 1).await;
+    world.samewire.finished(1).await;
     for request in [message(""), stream("")] {
         let answer = world.request(&request).await;
         assert_eq!(fault(&answer).name(), (429, "rate_limit_error", Some("rate_limit_exceeded")));

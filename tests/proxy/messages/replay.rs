@@ -2,7 +2,7 @@
 //! was.
 
 use crate::clients::keys::{OTHER, SECOND, entry, with};
-use crate::messages::{metric, object, post, sent, streamed};
+use crate::messages::{object, post, sent, streamed};
 use crate::responses::stored::Folder;
 use crate::sim::prelude::*;
 
@@ -82,7 +82,7 @@ fn expected(key: Option<&str>) -> Value {
 }
 
 async fn dropped(samewire: &Samewire) -> u64 {
-    metric(&samewire.metrics().await, "samewire_rewrites_total", &["rule=\"thinking_dropped\""])
+    samewire.sum("samewire_rewrites_total", &["rule=\"thinking_dropped\""]).await
 }
 
 /// Returns a signature that differs in one character in the middle.

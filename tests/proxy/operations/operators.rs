@@ -148,15 +148,10 @@ async fn metrics_have_their_names_after_traffic() {
         let has = |line: &str| line.starts_with("samewire_requests_total") && line.contains(part);
         assert!(metrics.lines().any(has), "no request with {part}: {metrics}");
     }
-    let tokens = |kind: &str| {
-        let of = |l: &&str| l.starts_with("samewire_tokens_total") && l.contains(kind);
-        metrics.lines().find(of).and_then(|line| line.rsplit(' ').next()).map(str::to_owned)
-    };
-    assert_eq!(
-        ["prompt", "completion", "cached"].map(tokens),
-        ["3", "5", "0"].map(|count| Some(count.to_owned())),
-        "{metrics}"
-    );
+    assert!(metrics.contains("kind=\"cached\"} 0\n"), "{metrics}");
+    for (kind, count) in [("kind=\"prompt\"", 3), ("kind=\"completion\"", 5)] {
+        assert_eq!(world.samewire.sum("samewire_tokens_total", &[kind]).await, count, "{kind}");
+    }
     world.end().await;
 }
 
@@ -172,16 +167,16 @@ async fn operations_of_the_store_are_timed_by_name() {
     }
     world.request(&Request::new("DELETE", &at)).await;
     let metrics = world.samewire.metrics().await;
-    let count = |op: &str| {
-        let series = format!("samewire_store_seconds_count{{op=\"{op}\"}} ");
-        metrics.lines().find_map(|line| line.strip_prefix(&series)).map(str::to_owned)
-    };
-    for (op, times) in [("create", "1"), ("get", "3"), ("input_items", "1"), ("delete", "1")] {
-        assert_eq!(count(op).as_deref(), Some(times), "{op}: {metrics}");
-        let all = format!("samewire_store_seconds_bucket{{op=\"{op}\",le=\"+Inf\"}} {times}");
-        assert!(metrics.contains(&all), "{all}: {metrics}");
+    for (op, times) in [("create", 1), ("get", 3), ("input_items", 1), ("delete", 1)] {
+        for part in ["count{op=\"OP\"}", "bucket{op=\"OP\",le=\"+Inf\"}"] {
+            let series = format!("samewire_store_seconds_{} {times}\n", part.replace("OP", op));
+            assert!(metrics.contains(&series), "{series}: {metrics}");
+        }
     }
-    assert_eq!(count("finish"), None, "nothing ran in the background");
+    assert!(
+        !metrics.contains("samewire_store_seconds_count{op=\"finish\"}"),
+        "nothing ran in the background"
+    );
     assert!(!metrics.contains("invented") && !metrics.contains(&at[14..]), "{metrics}");
     world.end().await;
 }
@@ -211,9 +206,7 @@ async fn every_request_leaves_one_structured_line() {
     world.request(&Request::stream("").header("x-request-id", "mine-1")).await;
     world.request(&Request::stream("").header("x-request-id", "mine-2")).await;
     world.request(&Request::chat("{").header("x-request-id", "mine-3")).await;
-    until("three lines", || world.samewire.request_lines().len() >= 3).await;
-    let lines: Vec<Line> = world.samewire.request_lines().iter().map(|text| line(text)).collect();
-    assert_eq!(lines.len(), 3, "{lines:#?}");
+    let lines: Vec<Line> = world.samewire.finished(3).await.iter().map(|text| line(text)).collect();
     let rows = [
         ("mine-1", "200", "complete", "1"),
         ("mine-2", "400", "error", "1"),
@@ -474,13 +467,14 @@ async fn requests_and_tokens_are_counted_by_key() {
     let world = World::plain(setup).await;
     world.stream("").await;
     world.stream("").await;
-    until("lines of both", || world.samewire.request_lines().len() >= 2).await;
-    let metrics = world.samewire.metrics().await;
-    assert!(metrics.contains("samewire_key_requests_total{key=\"laptop\"} 2\n"), "{metrics}");
-    for kind in ["prompt", "completion"] {
-        let series = format!("samewire_key_tokens_total{{key=\"laptop\",kind=\"{kind}\"}} ");
-        let count = metrics.lines().find_map(|line| line.strip_prefix(&series)).map(str::parse::<u64>);
-        assert!(matches!(count, Some(Ok(1..))), "{series}{metrics}");
+    world.samewire.finished(2).await;
+    assert_eq!(world.samewire.sum("samewire_key_requests_total", &["{key=\"laptop\"}"]).await, 2);
+    for kind in ["kind=\"prompt\"", "kind=\"completion\""] {
+        assert_ne!(
+            world.samewire.sum("samewire_key_tokens_total", &["key=\"laptop\"", kind]).await,
+            0,
+            "{kind}"
+        );
     }
     world.end().await;
 }

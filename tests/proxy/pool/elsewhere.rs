@@ -376,7 +376,7 @@ async fn fault_c24_a_client_that_left_is_not_asked_for_again() {
             let client = world.send(&Request::stream("")).await;
             until("the first attempt has failed", || failed() == n).await;
             client.leave(CloseKind::Rst);
-            until("the request is over", || world.samewire.request_lines().len() == n).await;
+            world.samewire.finished(n).await;
         }
         again += world.attempt_counts().iter().sum::<usize>() - LEAVERS;
         is_good(&world, &Request::stream(""), "2", "a client that stays").await;
@@ -402,9 +402,8 @@ async fn retries_have_a_budget() {
     let took = usize::try_from(start.elapsed().as_secs()).expect("short");
     let asked = world.attempt_counts().iter().sum::<usize>();
     assert!((100..=121 + took).contains(&asked), "a tenth of the requests, ten, and one a second: {asked}");
-    let metrics = world.samewire.metrics().await;
-    let spent = metrics.lines().find_map(|l| l.strip_prefix("samewire_retry_budget_exhausted_total "));
-    assert!(spent.and_then(|n| n.parse::<usize>().ok()).is_some_and(|n| n + asked >= 180), "{spent:?}");
+    let spent = world.samewire.metric("samewire_retry_budget_exhausted_total").await;
+    assert!(spent + asked as u64 >= 180, "{spent}");
     world.end().await;
 }
 

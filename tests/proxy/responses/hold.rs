@@ -131,10 +131,10 @@ async fn outputs_come_from_any_key_of_the_tenant() {
     assert_eq!(pending(&world.request(&with(&hand_in(&id, ALL), SECOND)).await), json!([]));
     until_event(&mut client, &mut number, "response.completed", "").await;
     assert!(client.event().await.is_none());
-    until("four lines", || world.samewire.request_lines().len() == 4).await;
+    let lines = world.samewire.finished(4).await;
     let told = |line: &String| line.contains(r#""tenant":"acme""#);
     // Two for the held stream, one for the outputs.
-    assert_eq!(world.samewire.request_lines().iter().filter(|line| told(line)).count(), 3);
+    assert_eq!(lines.iter().filter(|line| told(line)).count(), 3);
     world.end().await;
 }
 

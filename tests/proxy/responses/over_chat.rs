@@ -222,8 +222,8 @@ async fn calls_come_back_as_what_was_offered() {
 
 #[tokio::test]
 async fn reasoning_is_an_item_before_the_message() {
-    let world = World::start(engine(), Setup::new()).await;
-    let streamed = events(&world.request(&prompt("reason", r#","stream":true"#)).await);
+    let streamed =
+        events(&World::answer(engine(), Setup::new(), &prompt("reason", r#","stream":true"#)).await);
     let expected = [
         "created",
         "in_progress",
@@ -254,7 +254,6 @@ async fn reasoning_is_an_item_before_the_message() {
     );
     assert_eq!(streamed[16]["output_index"], 1);
     assert_eq!(streamed[16]["content_index"], 0);
-    world.end().await;
 }
 
 /// Reasoning comes as a summary, too, unless the configuration saves it for those who request it (wire-format 4.5).

@@ -90,9 +90,8 @@ async fn each_response_is_a_request_of_its_own() {
     }
     socket.send(&create(r#""model":"text""#)).await;
     assert_eq!(socket.refused().await, (400, "missing_required_parameter".into(), "input".into()));
-    until("four lines", || world.samewire.request_lines().len() == 4).await;
-    let lines: Vec<Value> =
-        world.samewire.request_lines().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = world.samewire.finished(4).await;
+    let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let told: Vec<_> = lines
         .iter()
         .map(|line| (line["request_id"].as_str().unwrap(), line["status"].as_u64().unwrap(), &line["end"]))

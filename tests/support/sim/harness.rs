@@ -356,6 +356,18 @@ impl Samewire {
         value_of(name, &self.metrics().await)
     }
 
+    /// Waits until no request is under way, and returns the sum of a metric over all series with these labels; 0 if
+    /// there is none.
+    pub async fn sum(&self, name: &str, labels: &[&str]) -> u64 {
+        let metrics = self.metrics().await;
+        let is_it = |line: &&str| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{'))
+                && labels.iter().all(|label| line.contains(label))
+        };
+        let values = metrics.lines().filter(is_it).filter_map(|line| line.rsplit(' ').next());
+        values.map(|value| value.parse::<u64>().expect("a count")).sum()
+    }
+
     /// Returns the value of a metric that has no labels at once, while requests may be under way.
     pub async fn metric_now(&self, name: &str) -> u64 {
         value_of(name, &self.metrics_now().await)
@@ -490,7 +502,12 @@ impl World {
 
     /// Sends one request to a samewire in front of `engine`, which must pass the checks of [`World::end`] afterwards.
     pub async fn answer(engine: impl IntoEngine, setup: Setup, request: &Request) -> Answer {
-        let world = Self::start(engine, setup).await;
+        Self::answer_as(engine, "vllm", setup, request).await
+    }
+
+    /// Does what [`World::answer`] does, with samewire configured as for this kind of engine.
+    pub async fn answer_as(engine: impl IntoEngine, kind: &str, setup: Setup, request: &Request) -> Answer {
+        let world = Self::start_as(engine, kind, setup).await;
         let answer = world.request(request).await;
         world.end().await;
         answer
