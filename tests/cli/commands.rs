@@ -1,5 +1,6 @@
 //! Output of the command line about itself: the version, shell completions, manual pages.
 
+use crate::folder::Folder;
 use std::process::{Command, Output};
 
 /// Names of all commands in `samewire --help`.
@@ -69,59 +70,49 @@ fn completions_of_bash_are_a_script() {
 fn there_is_a_page_for_each_command() {
     let page = said(&["man"]);
     assert!(page.contains(".TH samewire 1"), "{page}");
-    let folder = std::env::temp_dir().join(format!("samewire-man-{}", std::process::id()));
-    said(&["man", "--out", folder.to_str().expect("UTF-8")]);
+    let folder = Folder::new();
+    said(&["man", "--out", folder.path("pages").to_str().expect("UTF-8")]);
     for command in COMMANDS {
-        let file = folder.join(format!("samewire-{command}.1"));
+        let file = folder.path(&format!("pages/samewire-{command}.1"));
         let page =
             std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         assert!(page.contains(".SH OPTIONS") || page.contains(".SH SUBCOMMANDS"), "{page}");
     }
-    assert!(folder.join("samewire.1").exists());
+    assert!(folder.path("pages/samewire.1").exists());
     // A file is not a folder.
-    let file = folder.join("samewire.1");
+    let file = folder.path("pages/samewire.1");
     let wrong = samewire(&["man", "--out", file.to_str().expect("UTF-8")]);
     assert_eq!(wrong.status.code(), Some(3));
-    std::fs::remove_dir_all(&folder).expect("it is there");
 }
 
 #[test]
 fn check_warns_of_options_that_read_nothing() {
-    let file = std::env::temp_dir().join(format!("samewire-unread-{}.toml", std::process::id()));
-    let path = file.to_str().expect("UTF-8");
+    let folder = Folder::new();
     for (mode, is_told) in [("native", true), ("chat", false)] {
         let text = format!(
             "[wire]\nparser = \"auto\"\n[[upstream]]\nname = \"e\"\nurl = \"http://127.0.0.1:8000\"\nresponses = \"{mode}\"\n"
         );
-        std::fs::write(&file, text).expect("the temporary folder is writable");
-        let shown = said(&["check", "--config", path]);
+        let shown = said(&["check", "--config", &folder.file("samewire.toml", &text)]);
         let is_found = shown.contains("# parser: no effect on Responses of upstream \"e\"");
         assert_eq!(is_found, is_told, "{shown}");
     }
-    std::fs::remove_file(&file).expect("it is there");
 }
 
 /// A name that changes the direction of writing is seen, and means the same.
 #[test]
 fn check_shows_every_character() {
-    let file = std::env::temp_dir().join(format!("samewire-hidden-{}.toml", std::process::id()));
-    let path = file.to_str().expect("UTF-8");
+    let folder = Folder::new();
     let text = "[[upstream]]\nurl = \"http://127.0.0.1:8000\"\n[[model]]\nname = \"m\"\naliases = [\"a\u{202e}b\"]\n";
-    std::fs::write(&file, text).expect("the temporary folder is writable");
-    let shown = said(&["check", "--config", path]);
+    let shown = said(&["check", "--config", &folder.file("samewire.toml", text)]);
     assert!(shown.contains("a\\u202Eb") && !shown.contains('\u{202e}'), "{shown}");
-    std::fs::remove_file(&file).expect("it is there");
 }
 
 #[test]
 fn check_says_that_exchanges_are_captured() {
-    let file = std::env::temp_dir().join(format!("samewire-capture-{}.toml", std::process::id()));
-    let path = file.to_str().expect("UTF-8");
+    let folder = Folder::new();
     for (enabled, is_told) in [("true", true), ("false", false)] {
         let text = format!("[capture]\nenabled = {enabled}\n[[upstream]]\nurl = \"http://127.0.0.1:8000\"\n");
-        std::fs::write(&file, text).expect("the temporary folder is writable");
-        let shown = said(&["check", "--config", path]);
+        let shown = said(&["check", "--config", &folder.file("samewire.toml", &text)]);
         assert_eq!(shown.contains("# [capture] is on: what clients ask"), is_told, "{shown}");
     }
-    std::fs::remove_file(&file).expect("it is there");
 }

@@ -1,5 +1,6 @@
 //! The annotated example configuration is accurate, and every mistake in a configuration is reported.
 
+use crate::folder::Folder;
 use samewire::config::{
     AuthFile, Config, File, KeyFile, Mistakes, ModelFile, Overrides, UpstreamConfig, UpstreamFile,
     admin_address,
@@ -7,8 +8,6 @@ use samewire::config::{
 use samewire::engine::{ENGINES, EngineIdentity, named};
 use samewire::wire::options::{EngineErrors, Options, Parser};
 use std::collections::BTreeSet;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use toml::{Table, Value};
 
 const EXAMPLE: &str = include_str!("../../config/samewire.toml");
@@ -473,31 +472,26 @@ fn every_mistake_is_told_with_its_path() {
     }
 }
 
-/// Temporary folder with a configuration file, deleted when dropped.
-struct Written(std::path::PathBuf);
+/// Configuration file in a folder of its own.
+struct Written {
+    folder: Folder,
+    path: String,
+}
 
 impl Written {
-    fn new(name: &str, text: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("samewire-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("samewire.toml"), text).unwrap();
-        Self(folder)
+    fn new(text: &str) -> Self {
+        let folder = Folder::new();
+        Self { path: folder.file("samewire.toml", text), folder }
     }
 
     fn load(&self, flags: Overrides) -> Result<Config, Mistakes> {
-        Config::load(&Overrides { config: Some(self.0.join("samewire.toml")), ..flags })
+        Config::load(&Overrides { config: Some(self.path.clone().into()), ..flags })
     }
 
     /// Returns the reported mistakes, without the folder's path.
     fn mistakes(&self, flags: Overrides) -> String {
         let told = self.load(flags).map(|_| ()).unwrap_err().to_string();
-        told.replace(&format!("{}/", self.0.display()), "")
-    }
-}
-
-impl Drop for Written {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        told.replace(&format!("{}/", self.folder.folder().display()), "")
     }
 }
 
@@ -539,13 +533,13 @@ fn every_mistake_of_a_file_has_its_line() {
             "samewire.toml:2: retry.max_attempts: must be from 1 to 4\nsamewire.toml:4: health.interval: must be more than 0",
         ),
     ] {
-        assert_eq!(Written::new("lines", text).mistakes(Overrides::default()), expected, "{text}");
+        assert_eq!(Written::new(text).mistakes(Overrides::default()), expected, "{text}");
     }
 }
 
 #[test]
 fn mistakes_of_flags_and_variables_name_them() {
-    let file = Written::new("flags", &with("threads = 1\n[tls]\nhandshake = 0"));
+    let file = Written::new(&with("threads = 1\n[tls]\nhandshake = 0"));
     let flags = Overrides {
         engine: Some("vlm".to_owned()),
         upstream: vec!["localhost:8000".to_owned(), "http://a".to_owned()],
@@ -600,17 +594,13 @@ fn times_and_sizes_are_taken_in_words() {
 fn paths_in_a_file_are_relative_to_its_folder() {
     let text =
         "[store]\nplace = \"sqlite:state.db\"\n[[upstream]]\nurl = \"http://a\"\napi_key_file = \"key\"\n";
-    let file = Written::new("paths", text);
-    let key = file.0.join("key");
-    std::fs::write(&key, "sk-1").unwrap();
-    std::fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+    let file = Written::new(text);
+    file.folder.write("key", "sk-1");
     let config = file.load(Overrides::default()).unwrap();
     assert_eq!(format!("{:?}", config.upstreams[0].auth), "Own((hidden))");
     let shown = config.shown();
-    for line in [
-        format!("place = \"sqlite:{}/state.db\"", file.0.display()),
-        format!("api_key_file = \"{}/key\"", file.0.display()),
-    ] {
+    let here = file.folder.folder().display();
+    for line in [format!("place = \"sqlite:{here}/state.db\""), format!("api_key_file = \"{here}/key\"")] {
         assert!(shown.contains(&line), "{line}: {shown}");
     }
     // Paths in flags are relative to the current directory.
@@ -693,12 +683,9 @@ fn options_of_one_upstream_lie_over_those_of_all() {
 
 #[test]
 fn a_key_of_ones_own_is_read_and_never_shown() {
-    let path = std::env::temp_dir().join(format!("samewire-key-{}", std::process::id()));
-    std::fs::write(&path, "sk-CANARY\n").unwrap();
-    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-    let text = format!("[[upstream]]\nurl = \"http://a\"\napi_key_file = {path:?}\n");
+    let folder = Folder::new();
+    let text = format!("[[upstream]]\nurl = \"http://a\"\n{}\n", folder.key("sk-CANARY\n"));
     let config = read(&text, &Overrides::default()).unwrap();
-    std::fs::remove_file(&path).unwrap();
     assert!(!format!("{config:?}").contains("CANARY"));
     assert!(!config.shown().contains("CANARY"));
     assert_eq!(format!("{:?}", config.upstreams[0].auth), "Own((hidden))");
@@ -769,7 +756,8 @@ fn options_of_a_key_lie_over_those_of_the_upstream() {
 
 #[test]
 fn a_drain_finds_the_operators_side() {
-    let path = std::env::temp_dir().join(format!("samewire-admin-{}.toml", std::process::id()));
+    let folder = Folder::new();
+    let path = folder.path("samewire.toml");
     let found = |told: Option<&str>, text: &str| {
         std::fs::write(&path, text).unwrap();
         let flags = Overrides { config: Some(path.clone()), ..Overrides::default() };
@@ -897,13 +885,12 @@ fn large_files_are_read_in_time() {
     let start = std::time::Instant::now();
     assert_eq!(read(&file, &Overrides::default()).unwrap().upstreams.len(), 10_000);
     assert!(start.elapsed() < std::time::Duration::from_secs(100), "{:?}", start.elapsed());
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("large.toml");
-    std::fs::write(&path, "#".repeat((16 << 20) + 1)).unwrap();
+    let folder = Folder::new();
+    let path = folder.file("large.toml", &"#".repeat((16 << 20) + 1));
     let mut samewire = std::process::Command::new(env!("CARGO_BIN_EXE_samewire"));
     let ran = samewire.args(["check", "--config"]).arg(&path).output().unwrap();
     let errors = String::from_utf8(ran.stderr).unwrap();
     assert!(errors.contains("large.toml: larger than 16 MiB"), "{errors}");
-    std::fs::remove_file(&path).unwrap();
 }
 
 /// The schema of the chart's values has every engine, wherever it has one.

@@ -1,7 +1,7 @@
 //! `samewire diff` as users run it: the built binary over recorded exchanges and over broken ones.
 
+use crate::folder::Folder;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Result of a run: exit code, stdout, stderr.
@@ -28,36 +28,6 @@ fn shape(result: &Value) -> Vec<String> {
         format!("{} {}: {} | {}", text(&one["kind"]), text(&one["path"]), text(&one["a"]), text(&one["b"]))
     };
     result["pairs"][0]["shape"].as_array().unwrap().iter().map(of).collect()
-}
-
-/// Temporary folder of one test, deleted when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("diff-{name}"));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    /// Writes a file, in folders that are made, and returns its path.
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.0.join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 #[test]
@@ -161,7 +131,7 @@ fn words_are_shown_on_request() {
 
 #[test]
 fn output_fits_the_terminal_and_steers_it_nowhere() {
-    let folder = Folder::new("steering");
+    let folder = Folder::new();
     let event = |field: &str| {
         format!("data: {{\"type\":\"\\u001b[2J\\u202eevil\",\"{field}\":\"\\u0007\\u200f\"}}\n\n")
     };
@@ -188,7 +158,7 @@ fn output_fits_the_terminal_and_steers_it_nowhere() {
 /// A folder may be somebody else's: a link in it leads to no file of this machine.
 #[test]
 fn links_out_of_a_folder_are_not_followed() {
-    let folder = Folder::new("links");
+    let folder = Folder::new();
     let request = "{\"path\": \"/v1/chat/completions\"}";
     folder.file("good/request.json", request);
     folder.file("good/upstream.txt", "a");
@@ -200,16 +170,17 @@ fn links_out_of_a_folder_are_not_followed() {
     std::os::unix::fs::symlink("../elsewhere/secret", folder.path("file/upstream.txt")).unwrap();
     std::fs::create_dir(folder.path("above")).unwrap();
     std::os::unix::fs::symlink("../good", folder.path("above/scenario")).unwrap();
-    assert_eq!(diff(&[&folder.path("good"), &folder.path("within")]).0, 0);
+    let at = |name: &str| folder.path(name).display().to_string();
+    assert_eq!(diff(&[&at("good"), &at("within")]).0, 0);
     // Links that form a cycle lead nowhere.
     folder.file("cycle/a/request.json", request);
     folder.file("cycle/a/upstream.txt", "a");
     for name in ["x", "y", "z"] {
         std::os::unix::fs::symlink(".", folder.path(&format!("cycle/{name}"))).unwrap();
     }
-    assert_eq!(diff(&[&folder.path("cycle"), &folder.path("cycle")]).0, 0);
+    assert_eq!(diff(&[&at("cycle"), &at("cycle")]).0, 0);
     for (one, other) in [("file", "good"), ("above", "above")] {
-        let (code, output, errors) = diff(&[&folder.path(one), &folder.path(other)]);
+        let (code, output, errors) = diff(&[&at(one), &at(other)]);
         assert_eq!((code, output.as_str()), (2, ""), "{one}");
         assert!(errors.contains("leads out of the folder") && !errors.contains("CANARY"), "{errors}");
     }
@@ -217,9 +188,10 @@ fn links_out_of_a_folder_are_not_followed() {
 
 #[test]
 fn broken_captures_are_named_with_their_line() {
-    let folder = Folder::new("broken");
+    let folder = Folder::new();
     let whole = std::fs::read_to_string("fixtures/vllm/text/upstream.sse").unwrap();
     let request = "{\"path\": \"/v1/chat/completions\"}";
+    let at = |name: &str| folder.path(name).display().to_string();
     let good = folder.file("good/upstream.sse", &whole);
     folder.file("good/request.json", request);
     let cut = &whole[..whole.find("answer").unwrap()];
@@ -261,13 +233,13 @@ fn broken_captures_are_named_with_their_line() {
         for (file, text) in files {
             folder.file(&format!("{name}/{file}"), text);
         }
-        let (code, output, errors) = diff(&[&folder.path("good"), &folder.path(name)]);
+        let (code, output, errors) = diff(&[&at("good"), &at(name)]);
         assert_eq!((code, output.as_str()), (2, ""), "{name}: {errors}");
         assert!(errors.contains(expected), "{name}: {errors}");
     }
     // A connection that broke may leave half an event.
     folder.file("cut/eof", "reset");
-    let (code, result) = json(&[&folder.path("good"), &folder.path("cut")]);
+    let (code, result) = json(&[&at("good"), &at("cut")]);
     assert_eq!(code, 1);
     assert_eq!(shape(&result)[0], "end end: complete | connection broken");
     let cut = folder.file("cut.sse", cut);

@@ -17,6 +17,9 @@
 mod fail;
 #[path = "../support/cases/mod.rs"]
 mod cases;
+#[allow(dead_code, reason = "folders offer more than these tests need")]
+#[path = "../support/folder/mod.rs"]
+mod folder;
 
 mod commands;
 mod config;

@@ -1,11 +1,11 @@
 //! `samewire rewrite` as users run it: the built binary in a pipe, over every worked example and every capture.
 
 use crate::cases::{self, Case, captures, fixtures, message_vectors, vectors};
+use crate::folder::Folder;
 use samewire::engine::named;
 use samewire::wire::{Api, Ending};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -41,29 +41,6 @@ fn rewritten(arguments: &[&str], input: impl AsRef<[u8]>) -> (String, String) {
     let (code, out, told) = run(&mut rewrite(arguments), input.as_ref());
     assert_eq!(code, 0, "{out} {told}");
     (out, told)
-}
-
-/// Temporary folder of one test, deleted when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rewrite-{name}"));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.0.join(name);
-        std::fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Returns options as `--set` arguments; nested names are joined by dots.
@@ -119,7 +96,7 @@ fn expected(name: &str, vector: &Value) -> (u64, String) {
 
 #[test]
 fn every_vector_byte_for_byte() {
-    let folder = Folder::new("vectors");
+    let folder = Folder::new();
     let mut wrong = Vec::new();
     let vectors = vectors();
     for (case, vector) in &vectors {
@@ -136,7 +113,7 @@ fn every_vector_byte_for_byte() {
 
 #[test]
 fn every_capture_as_kept() {
-    let folder = Folder::new("captures");
+    let folder = Folder::new();
     let mut wrong = Vec::new();
     // One request to an engine had two choices, which samewire never sends: one answer holds one choice.
     // Embeddings are no API of the command.
@@ -211,7 +188,7 @@ fn without_a_request_it_was_a_plain_one() {
 #[test]
 fn errors_have_the_text_that_clients_read() {
     let input = r#"{"error":{"message":"Bad file /opt/vllm/worker.py of /models/m","code":500}}"#;
-    let folder = Folder::new("errors");
+    let folder = Folder::new();
     let request = folder.file("request.json", r#"{"model":"/models/m","messages":[]}"#);
     let masked =
         format!("internal error. The engine's own message is in the log, under request id req_{:032x}.", 1);
@@ -279,7 +256,7 @@ fn exit_codes_of_answers() {
 /// A recorded answer is rewritten even if samewire would refuse its request.
 #[test]
 fn a_request_that_would_be_refused_is_left_out_in_part() {
-    let folder = Folder::new("refused");
+    let folder = Folder::new();
     let stream = text_of("vllm/text/upstream.sse");
     let asked = |members: &str| {
         let request = folder.file("request.json", &format!(r#"{{"model":"m",{members}"stream":true}}"#));
@@ -335,11 +312,11 @@ fn input_that_is_no_answer_is_told() {
 
 #[test]
 fn wrong_usage_is_told() {
-    let folder = Folder::new("usage");
+    let folder = Folder::new();
     let file = |name: &str, text: &str| folder.file(name, text);
     let (broken, number) = (file("broken.json", "{\"model\":"), file("number.json", "7"));
     let responses = file("responses.json", r#"{"input":"a"}"#);
-    let missing = folder.0.join("missing.json").to_str().unwrap().to_owned();
+    let missing = folder.path("missing.json").to_str().unwrap().to_owned();
     let stream = text_of("vllm/text/upstream.sse");
     let completion = text_of("vllm/completions/upstream.sse");
     let response = "data: {\"type\":\"response.created\",\"response\":{}}\n\n";
@@ -371,7 +348,7 @@ fn whole_chat_answer_becomes_a_response() {
     let name = "json-010-responses-from-chat";
     let text = std::fs::read_to_string(fixtures().join(format!("vectors/{name}.json"))).unwrap();
     let vector: Value = serde_json::from_str(&text).unwrap();
-    let folder = Folder::new("response");
+    let folder = Folder::new();
     let request = folder.file("request.json", &vector["request"].to_string());
     let now = vector["options"]["test_now"].to_string();
     let mut command = rewrite(&["--api", "chat", "--to", "responses", "--request", &request]);
@@ -396,7 +373,7 @@ fn whole_chat_answer_becomes_a_response() {
 /// Every worked example for Messages. There are no keys here, so samewire's own signatures are missing.
 #[test]
 fn messages_byte_for_byte() {
-    let folder = Folder::new("messages");
+    let folder = Folder::new();
     let vectors: Vec<_> = message_vectors().into_iter().filter(|(case, _)| case.status == 200).collect();
     for (case, vector) in &vectors {
         let request = folder.file("request.json", &case.request.to_string());
@@ -452,7 +429,7 @@ fn only_chat_becomes_a_message() {
 /// sent once.
 #[test]
 fn a_count_on_frames_is_told_once() {
-    let folder = Folder::new("counts");
+    let folder = Folder::new();
     let asked = r#"{"model": "m", "prompt": "p", "messages": [], "stream": true,
         "stream_options": {"include_usage": true, "continuous_usage_stats": true}}"#;
     let request = folder.file("request.json", asked);
@@ -522,7 +499,7 @@ fn unreadable_input_is_the_environments_fault() {
 /// explanations.
 #[test]
 fn what_is_changed_is_explained() {
-    let folder = Folder::new("explain");
+    let folder = Folder::new();
     let request = folder.file(
         "request.json",
         r#"{"model":"m","messages":[{"role":"user","content":"a"}],"stream":true,"tools":[]}"#,
@@ -703,7 +680,7 @@ fn repairs_of_arguments_are_explained() {
 /// The verdict names engine flags that would help, and the error that clients get for a broken answer.
 #[test]
 fn the_verdict_names_what_would_help() {
-    let folder = Folder::new("verdict");
+    let folder = Folder::new();
     let request = folder.file(
         "request.json",
         r#"{"model":"Qwen/Qwen3-8B","messages":[{"role":"user","content":"a"}],"stream":true}"#,
@@ -770,7 +747,7 @@ fn programs_read_explanations_as_json() {
 /// A recorded answer is rewritten by itself if the engine would get one request per choice.
 #[test]
 fn of_several_answers_each_is_rewritten_by_itself() {
-    let folder = Folder::new("several");
+    let folder = Folder::new();
     let request = |n: &str| {
         let body =
             format!(r#"{{"model":"m","messages":[{{"role":"user","content":"a"}}],"stream":true{n}}}"#);
@@ -876,7 +853,7 @@ fn an_endless_input_ends_in_an_error() {
 /// Usage on every chunk, as vLLM sends it with `--enable-force-include-usage`, stays if the operator configures it.
 #[test]
 fn counts_that_an_engine_gives_unasked_stay_where_the_operator_wants_them() {
-    let folder = Folder::new("unasked");
+    let folder = Folder::new();
     let request = folder.file("request.json", r#"{"model": "m", "messages": [], "stream": true}"#);
     let usage = r#""usage":{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6}"#;
     let input = format!(

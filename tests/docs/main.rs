@@ -14,6 +14,9 @@
 
 mod additions;
 mod documents;
+#[allow(dead_code, reason = "folders offer more than these tests need")]
+#[path = "../support/folder/mod.rs"]
+mod folder;
 mod layering;
 mod markdown;
 mod matrix;

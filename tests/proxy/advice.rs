@@ -1,6 +1,7 @@
 //! Advice of `doctor`: `--through` tries each configuration that it prints, which has to repair its finding.
 
-use crate::doctor::{Outcome, doctor};
+use crate::conform::Outcome;
+use crate::doctor::examine;
 use crate::sim::prelude::*;
 
 const CALL: &str =
@@ -58,7 +59,7 @@ fn content(text: &str) -> String {
 }
 
 async fn examined(engine: &Engine) -> Outcome {
-    doctor(&[&engine.url(), "--through", "--json", "--idle", "100ms"]).await
+    examine(engine, &["--through", "--json"]).await
 }
 
 /// Fails unless samewire repairs every finding for which a key of its configuration is advised, and these among them.

@@ -3,11 +3,11 @@
 
 use crate::sim::prelude::*;
 use crate::sim::refusing;
-use crate::sim::tls::{Authority, Folder, file_key_line};
-use std::path::{Path, PathBuf};
+use crate::sim::tls::{Authority, file_key_line};
+use std::path::Path;
 use std::process::Command;
 
-/// Result of the command: exit code, standard output, standard error.
+/// Result of a command: exit code, standard output, standard error.
 pub struct Outcome {
     pub code: i32,
     pub out: String,
@@ -17,9 +17,26 @@ pub struct Outcome {
 impl Outcome {
     /// Returns the rows with a verdict, by the JSON on standard output.
     pub fn rows(&self, verdict: &str) -> Vec<String> {
-        let report: Value = serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{}", self.out));
+        let report = self.json();
         let rows = report["rows"].as_array().unwrap().iter().filter(|row| row["verdict"] == verdict);
         rows.map(|row| format!("{}: {}", row["id"].as_str().unwrap(), row["detail"])).collect()
+    }
+
+    /// Returns the report on standard output.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{}{}", self.out, self.err))
+    }
+
+    /// Returns the check of the doctor with this id, by the JSON on standard output.
+    pub fn check(&self, id: &str) -> Value {
+        let report = self.json();
+        let found = report["findings"].as_array().unwrap().iter().find(|finding| finding["id"] == id);
+        found.unwrap_or_else(|| panic!("no {id}: {}", self.out)).clone()
+    }
+
+    /// Returns the severity of this check.
+    pub fn severity(&self, id: &str) -> String {
+        self.check(id)["severity"].as_str().unwrap().to_owned()
     }
 }
 
@@ -27,16 +44,15 @@ impl Outcome {
 pub async fn conform(arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.arg("conform").args(arguments);
-    let (code, out, err) = run(command).await;
-    Outcome { code, out, err }
+    run(command).await
 }
 
-/// Runs a command. Returns its exit code, standard output and standard error.
-pub async fn run(mut command: Command) -> (i32, String, String) {
+/// Runs a command.
+pub async fn run(mut command: Command) -> Outcome {
     // The engines run on the test's own thread.
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    Outcome { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
 }
 
 /// Returns the script of a recording.
@@ -85,14 +101,6 @@ async fn engine(kind: &'static str) -> Engine {
     .await
 }
 
-/// Returns an empty folder for files of a test.
-pub fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
 /// SGLang and llama.cpp take any name for their one model, and so does samewire in front of them.
 #[tokio::test]
 async fn samewire_passes_in_front_of_an_engine_that_takes_any_name() {
@@ -115,8 +123,8 @@ async fn samewire_passes_in_front_of_an_engine_that_takes_any_name() {
 async fn samewire_passes_every_row_on_recorded_engines() {
     for kind in ["vllm", "sglang"] {
         let world = World::start(engine(kind), Setup::new()).await;
-        let folder = folder(&format!("conform-{kind}"));
-        let (saved, junit) = (folder.join("saved"), folder.join("junit.xml"));
+        let folder = Folder::new();
+        let (saved, junit) = (folder.path("saved"), folder.path("junit.xml"));
         let url = format!("http://{}", world.proxy());
         let options = ["--json", "--header", "x-api-key: sk-hidden"];
         let files = ["--save", saved.to_str().unwrap(), "--junit", junit.to_str().unwrap()];

@@ -324,16 +324,8 @@ async fn the_inspector_shows_what_was_asked() {
     assert!(page.text().contains("inspector"), "{}", page.text());
     let body = r#"{"model":"vllm/reasoning","messages":[{"role":"user","content":"a"}],"stream":true}"#;
     let answer = Request::chat(body).header("x-request-id", "mine").answer(demo.address()).await;
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    let frames = loop {
-        let frames = Request::get("/captures/mine/frames").answer(admin).await;
-        if frames.head.status == 200 {
-            break frames;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "{}", frames.text());
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
-    let frames = frames.json();
+    let frames = Request::get("/captures/mine/frames");
+    let frames = frames.answer_until(admin, |answer| answer.head.status == 200).await.json();
     let rows = frames["rows"].as_array().unwrap().iter();
     let client: String = rows
         .flat_map(|row| row["client"].as_array().unwrap())

@@ -1,44 +1,22 @@
 //! `samewire doctor` as users run it: against engines of each recorded shape, through samewire in front of them, and
 //! against servers that stall, flood, reset or send garbage.
 
-use crate::conform::{folder, recorded, run};
+use crate::conform::{Outcome, recorded, run};
 use crate::sim::prelude::*;
 use crate::sim::refusing;
 use std::process::Command;
-
-/// Result of the command: exit code, standard output, standard error.
-pub struct Outcome {
-    pub code: i32,
-    pub out: String,
-    pub err: String,
-}
-
-impl Outcome {
-    /// Returns the report on standard output.
-    pub fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{}{}", self.out, self.err))
-    }
-
-    /// Returns the check of this id, by the JSON on standard output.
-    pub fn check(&self, id: &str) -> Value {
-        let report = self.json();
-        let found = report["findings"].as_array().unwrap().iter().find(|finding| finding["id"] == id);
-        found.unwrap_or_else(|| panic!("no {id}: {}", self.out)).clone()
-    }
-
-    /// Returns the severity of this check.
-    pub fn severity(&self, id: &str) -> String {
-        self.check(id)["severity"].as_str().unwrap().to_owned()
-    }
-}
 
 /// Runs the command with these arguments.
 pub async fn doctor(arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.arg("doctor").args(arguments);
     command.env("COLUMNS", "80");
-    let (code, out, err) = run(command).await;
-    Outcome { code, out, err }
+    run(command).await
+}
+
+/// Runs the command for an engine with these further arguments, and a short wait for its idleness.
+pub async fn examine(engine: &Engine, more: &[&str]) -> Outcome {
+    doctor(&[&[engine.url().as_str(), "--idle", "100ms"], more].concat()).await
 }
 
 /// Starts an engine that answers each question by a recording of this engine.
@@ -86,8 +64,6 @@ async fn engine(kind: &'static str) -> Engine {
     engine
 }
 
-const QUICK: [&str; 2] = ["--idle", "100ms"];
-
 #[tokio::test]
 async fn engines_are_named_and_their_differences_found() {
     for (kind, version, found) in [
@@ -117,7 +93,7 @@ async fn engines_are_named_and_their_differences_found() {
         ),
     ] {
         let engine = engine(kind).await;
-        let outcome = doctor(&[&[engine.url().as_str(), "--json"], &QUICK[..]].concat()).await;
+        let outcome = examine(&engine, &["--json"]).await;
         let report = outcome.json();
         assert_eq!((report["engine"].as_str(), report["version"].as_str()), (Some(kind), Some(version)));
         assert_eq!(report["model"], "tiny-qwen3");
@@ -140,7 +116,7 @@ async fn engines_are_named_and_their_differences_found() {
 /// The names of the members are relied on by scripts.
 #[tokio::test]
 async fn the_json_has_these_members() {
-    let outcome = doctor(&[&[engine("vllm").await.url().as_str(), "--json"], &QUICK[..]].concat()).await;
+    let outcome = examine(&engine("vllm").await, &["--json"]).await;
     let report = outcome.json();
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let mut expected = [
@@ -190,11 +166,10 @@ async fn the_configuration_at_the_end_is_one() {
     })
     .await;
     engine.set_models(Script::ok(r#"{"object":"list","data":[{"id":"Qwen3-8B","owned_by":"vllm"}]}"#));
-    let folder = folder("doctor-configuration");
-    let key = folder.join("key.txt");
-    write_secret(&key, "sk-very-hidden");
+    let folder = Folder::new();
+    let key = folder.write("key.txt", "sk-very-hidden");
     let key = key.to_str().unwrap();
-    let outcome = doctor(&[&[engine.url().as_str(), "--key-file", key, "--json"], &QUICK[..]].concat()).await;
+    let outcome = examine(&engine, &["--key-file", key, "--json"]).await;
     assert_eq!(outcome.severity("tools-accepted"), "broken");
     assert_eq!(outcome.severity("reasoning-parser"), "broken");
     let report = outcome.json();
@@ -208,10 +183,9 @@ async fn the_configuration_at_the_end_is_one() {
     );
     let config = report["advice"]["config"].as_str().unwrap();
     assert!(config.contains("wire = { parser = \"qwen3\", system_messages = \"merge\" }"), "{config}");
-    let file = folder.join("samewire.toml");
-    std::fs::write(&file, config).unwrap();
+    let file = folder.file("samewire.toml", config);
     let config = samewire::config::Config::load(&samewire::config::Overrides {
-        config: Some(file),
+        config: Some(file.into()),
         ..samewire::config::Overrides::default()
     });
     assert!(config.is_ok(), "{config:?}");
@@ -222,7 +196,7 @@ async fn the_configuration_at_the_end_is_one() {
             .all(|attempt| attempt.header("authorization") == Some("Bearer sk-very-hidden"))
     );
     // The same for people: at most as wide as the terminal, but for the configuration, which is to be pasted.
-    let table = doctor(&[&[engine.url().as_str(), "--key-file", key], &QUICK[..]].concat()).await;
+    let table = examine(&engine, &["--key-file", key]).await;
     assert_eq!(table.code, 1);
     let report = table.out.split("samewire.toml").next().unwrap();
     assert!(report.lines().all(|line| line.chars().count() <= 80), "{report}");
@@ -235,14 +209,14 @@ async fn the_configuration_at_the_end_is_one() {
 #[tokio::test]
 async fn exchanges_are_saved_without_secrets_and_can_be_replayed() {
     let engine = engine("sglang").await;
-    let folder = folder("doctor-saved");
-    let saved = folder.to_str().unwrap();
-    let options = ["--save", saved, "--header", "x-api-key: sk-hidden"];
-    let outcome = doctor(&[&[engine.url().as_str()][..], &options, &QUICK].concat()).await;
+    let folder = Folder::new();
+    let saved = folder.folder();
+    let options = ["--save", saved.to_str().unwrap(), "--header", "x-api-key: sk-hidden"];
+    let outcome = examine(&engine, &options).await;
     assert!(outcome.err.contains("requests to"), "{}", outcome.err);
-    let loaded = samewire::replay::load(std::slice::from_ref(&folder)).unwrap();
+    let loaded = samewire::replay::load(&[saved.to_owned()]).unwrap();
     assert_eq!(loaded.len(), 39);
-    for scenario in std::fs::read_dir(&folder).unwrap() {
+    for scenario in std::fs::read_dir(saved).unwrap() {
         for file in std::fs::read_dir(scenario.unwrap().path()).unwrap() {
             let path = file.unwrap().path();
             let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
@@ -250,7 +224,7 @@ async fn exchanges_are_saved_without_secrets_and_can_be_replayed() {
         }
     }
     assert!(!outcome.out.contains("sk-engine"), "{}", outcome.out);
-    let stream = folder.join("chat-stream");
+    let stream = folder.path("chat-stream");
     let rewritten = Command::new(env!("CARGO_BIN_EXE_samewire"))
         .args(["rewrite", "--request"])
         .arg(stream.join("request.json"))
@@ -265,7 +239,7 @@ async fn exchanges_are_saved_without_secrets_and_can_be_replayed() {
 async fn samewire_in_front_of_an_engine_mends_its_streams() {
     for kind in ["vllm", "sglang"] {
         let engine = engine(kind).await;
-        let outcome = doctor(&[&[engine.url().as_str(), "--through", "--json"], &QUICK[..]].concat()).await;
+        let outcome = examine(&engine, &["--through", "--json"]).await;
         let through = |id: &str| outcome.check(id)["through"]["severity"].as_str().unwrap_or("").to_owned();
         for id in [
             "stream",
@@ -279,7 +253,7 @@ async fn samewire_in_front_of_an_engine_mends_its_streams() {
         ] {
             assert_eq!(through(id), "fine", "{kind} {id}: {}", outcome.check(id));
         }
-        let table = doctor(&[&[engine.url().as_str(), "--through"], &QUICK[..]].concat()).await;
+        let table = examine(&engine, &["--through"]).await;
         assert!(table.out.contains("  check "), "{}", table.out);
         let row = table.out.lines().find(|line| line.starts_with("  reasoning-name")).unwrap();
         assert!(row.contains("warning") && row.contains("fine"), "{row}");
@@ -301,9 +275,8 @@ async fn bad_servers_are_given_up_and_reported() {
         (Script::new().raw("\u{1b}[31mnonsense"), "no answer", "2s"),
     ] {
         let engine = Engine::script(script).await;
-        let base = [&engine.url(), "--timeout", timeout, "--idle", "100ms"];
         let started = Instant::now();
-        let outcome = doctor(&[&base[..], &["--json"]].concat()).await;
+        let outcome = examine(&engine, &["--timeout", timeout, "--json"]).await;
         assert_eq!(outcome.code, 1, "{says}: {}", outcome.err);
         let stream = outcome.check("stream");
         assert_eq!(stream["severity"], "broken", "{says}: {stream}");
@@ -317,8 +290,7 @@ async fn bad_servers_are_given_up_and_reported() {
 #[tokio::test]
 async fn a_server_that_stalls_is_not_asked_on() {
     let engine = Engine::script(Script::new().hang()).await;
-    let base = [&engine.url(), "--timeout", "1s", "--idle", "100ms"];
-    let outcome = doctor(&base).await;
+    let outcome = examine(&engine, &["--timeout", "1s"]).await;
     assert_eq!(engine.attempt_count(), 1, "only the stream was requested");
     assert_eq!(outcome.code, 1);
     let text = outcome.out.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -330,7 +302,7 @@ async fn a_server_that_stalls_is_not_asked_on() {
     assert!(!outcome.out.chars().any(|c| c.is_control() && c != '\n'), "{:?}", outcome.out);
     // Not even a list of models.
     engine.set_models(Script::new().hang());
-    let silent = doctor(&base).await;
+    let silent = examine(&engine, &["--timeout", "1s"]).await;
     assert_eq!(silent.code, 3, "{}", silent.out);
     assert!(silent.err.contains("no answer within"), "{}", silent.err);
 }
@@ -340,8 +312,7 @@ async fn partial_results_are_printed_when_the_time_is_up() {
     // Each piece comes in time, and the whole never.
     let slow = Script::new().head_sse().tok("a", 100_000, Duration::from_millis(20));
     let engine = Engine::script(slow).await;
-    let options = ["--within", "2s", "--timeout", "60s", "--idle", "100ms", "--json"];
-    let outcome = doctor(&[&[engine.url().as_str()], &options[..]].concat()).await;
+    let outcome = examine(&engine, &["--within", "2s", "--timeout", "60s", "--json"]).await;
     let report = outcome.json();
     assert!(report["stopped"].as_str().unwrap().contains("were up"), "{report}");
     assert_eq!(outcome.severity("models-list"), "fine");
@@ -370,13 +341,13 @@ async fn an_interrupt_prints_partial_results() {
 async fn keys_that_a_server_repeats_are_not_shown() {
     let refusal = r#"{"error":{"message":"no key sk-CANARY-12345 HEADER-CANARY","type":"auth"}}"#;
     let engine = Engine::script(Script::new().json("403 Forbidden", refusal)).await;
-    let saved = folder("doctor-repeated");
+    let folder = Folder::new();
+    let saved = folder.folder();
     let headers =
         ["--header", "authorization: Bearer sk-CANARY-12345", "--header", "x-secret: HEADER-CANARY"];
-    let url = engine.url();
-    let base = [&[url.as_str(), "--save", saved.to_str().unwrap()], &headers[..], &QUICK[..]].concat();
+    let base = [&["--save", saved.to_str().unwrap()], &headers[..]].concat();
     for arguments in [base.clone(), [&base[..], &["--json"]].concat()] {
-        let outcome = doctor(&arguments).await;
+        let outcome = examine(&engine, &arguments).await;
         assert!(!outcome.out.contains("CANARY"), "{}", outcome.out);
         assert!(outcome.out.contains("no key *******"), "{}", outcome.out);
     }
@@ -402,7 +373,7 @@ async fn exit_codes_tell_usage_from_environment() {
     let locked = Script::new().json("401 Unauthorized", r#"{"error":"Unauthorized"}"#);
     let engine = Engine::script(locked.clone()).await;
     engine.set_models(locked);
-    let outcome = doctor(&[&[engine.url().as_str(), "--json"], &QUICK[..]].concat()).await;
+    let outcome = examine(&engine, &["--json"]).await;
     assert_eq!((outcome.code, outcome.severity("key").as_str()), (1, "broken"));
     assert_eq!(engine.attempt_count(), 0);
 }

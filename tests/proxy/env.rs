@@ -1,8 +1,7 @@
 //! `samewire env` as users run it: against a running samewire, and where there is none.
 
 use crate::clients::keys::entry;
-use crate::conform::{folder, run};
-use crate::doctor::Outcome;
+use crate::conform::{Outcome, run};
 use crate::sim::prelude::*;
 use crate::sim::refusing;
 use std::process::Command;
@@ -11,8 +10,7 @@ use std::process::Command;
 async fn env(arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.arg("env").args(arguments).env_remove("SAMEWIRE_KEY").envs(variables.iter().copied());
-    let (code, out, err) = run(command).await;
-    Outcome { code, out, err }
+    run(command).await
 }
 
 /// Starts a samewire in front of an engine that lists these models.
@@ -130,9 +128,8 @@ async fn a_key_asks_and_is_not_printed() {
     let setup = Setup::new().config(&entry(KEY, ""));
     let world = world(json!([{"id": "m", "max_model_len": 4096}]), setup).await;
     let url = format!("http://{}/v1", world.proxy());
-    let folder = folder("env-key");
-    let file = folder.join("a key.txt");
-    write_secret(&file, KEY);
+    let folder = Folder::new();
+    let file = folder.write("a key.txt", KEY);
     let file = file.to_str().unwrap();
     let by_file = env(&["claude", "--url", &url, "--key-file", file], &[]).await;
     assert_eq!(by_file.code, 0, "{}", by_file.err);
@@ -199,10 +196,9 @@ async fn who_is_not_there_is_told_of() {
 async fn the_address_is_as_configured() {
     let world = world(json!([{"id": "m"}]), Setup::new()).await;
     let listen = world.proxy().to_string();
-    let folder = folder("env-address");
-    let file = folder.join("samewire.toml");
-    std::fs::write(&file, format!("listen = \"0.0.0.0:{}\"\n", world.proxy().port())).unwrap();
-    let by_file = env(&["openai", "--config", file.to_str().unwrap()], &[]).await;
+    let folder = Folder::new();
+    let lines = format!("listen = \"0.0.0.0:{}\"\n", world.proxy().port());
+    let by_file = env(&["openai", "--config", &folder.file("samewire.toml", &lines)], &[]).await;
     let by_variable = env(&["openai"], &[("SAMEWIRE_LISTEN", &listen)]).await;
     for outcome in [by_file, by_variable] {
         assert_eq!(outcome.code, 0, "{}", outcome.err);

@@ -1,12 +1,11 @@
 //! `doctor`, `conform` and `diff --ask` against servers that are old, busy, locked, somewhere else, slow, or none.
 
-use crate::conform::{conform, folder, recorded};
-use crate::doctor::doctor;
+use crate::conform::{Outcome, conform, recorded, run};
+use crate::doctor::{doctor, examine};
 use crate::sim::prelude::*;
-use crate::sim::tls::{Authority, Folder, Tunnel};
+use crate::sim::tls::{Authority, Tunnel};
 use std::process::Command;
 
-const QUICK: [&str; 2] = ["--idle", "100ms"];
 const CHAT: &str = r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#;
 
 /// Returns an answer whose head does not name the server, as behind a gateway.
@@ -17,14 +16,14 @@ fn nameless(status: &str, body: &str) -> Script {
     ))
 }
 
-/// Runs `diff --ask` for one server on both sides: exit code, standard output, standard error.
-async fn ask(url: &str) -> (i32, String, String) {
-    let request = folder(&format!("odd-{}", url.replace([':', '/'], "-"))).join("request.json");
-    std::fs::write(&request, CHAT).unwrap();
+/// Runs `diff --ask` for one server on both sides.
+async fn ask(url: &str) -> Outcome {
+    let folder = Folder::new();
+    let request = folder.file("request.json", CHAT);
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.args(["diff", "--ask"]).arg(request).args([url, url]);
     command.args(["--header", "authorization: Bearer sk-CANARY-12345"]);
-    crate::conform::run(command).await
+    run(command).await
 }
 
 #[tokio::test]
@@ -42,10 +41,9 @@ async fn an_old_vllm_is_not_taken_for_the_front_end_in_rust() {
         for route in ["/version", "/v1/responses"] {
             engine.set_route(route, nameless("404 Not Found", ""));
         }
-        let url = engine.url();
-        let told = doctor(&[&[url.as_str(), "--json"], &QUICK[..]].concat()).await.json();
+        let told = examine(&engine, &["--json"]).await.json();
         assert_eq!((&told["engine"], &told["front_end"]), (&"vllm".into(), &front.into()), "{told}");
-        let table = doctor(&[&[url.as_str()], &QUICK[..]].concat()).await.out;
+        let table = examine(&engine, &[]).await.out;
         assert!(table.contains("has no    /v1/responses\n"), "{table}");
         let front = if is_rust { "(front end in Rust)" } else { "(front end in Python)" };
         assert!(table.starts_with(&format!("vllm {front}")), "{table}");
@@ -64,7 +62,7 @@ async fn redirects_name_their_target() {
         "https://elsewhere.example/v1/chat/completions",
         "use that address as URL, without /chat/completions",
     ];
-    let outcome = doctor(&[&[url.as_str(), "--json"], &QUICK[..]].concat()).await;
+    let outcome = examine(&engine, &["--json"]).await;
     let told = outcome.json();
     let found: Vec<_> =
         told["findings"].as_array().unwrap().iter().filter(|one| one["severity"] == "broken").collect();
@@ -72,9 +70,9 @@ async fn redirects_name_their_target() {
     assert_eq!((outcome.code, engine.attempt_count()), (1, 1), "{}", outcome.err);
     let tested = conform(&[&url, "--json", "--only", "chat-stream"]).await;
     let row = tested.rows("fail").into_iter().find(|row| row.starts_with("chat-stream-status")).unwrap();
-    let (code, out, compared) = ask(&url).await;
-    assert_eq!((code, out.as_str()), (3, ""), "{compared}");
-    for text in [found[0]["says"].as_str().unwrap(), &row, &compared] {
+    let compared = ask(&url).await;
+    assert_eq!((compared.code, compared.out.as_str()), (3, ""), "{}", compared.err);
+    for text in [found[0]["says"].as_str().unwrap(), &row, &compared.err] {
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     }
 }
@@ -84,12 +82,12 @@ async fn the_target_of_a_redirect_shows_no_key_and_steers_no_terminal() {
     let lines = "location: http://a/?key=sk-CANARY-12345\r\n";
     let moved = Script::new().whole_with("302 Found", "text/html", lines, "");
     let engine = Engine::script(moved).await;
-    let (_, _, told) = ask(&engine.url()).await;
+    let told = ask(&engine.url()).await.err;
     assert!(told.contains("status 302") && told.contains("[redacted]") && !told.contains("CANARY"), "{told}");
     let lines = "location: http://a/\u{1b}[2J\u{e9}\r\n";
     let moved = Script::new().whole_with("302 Found", "text/html", &lines.replace('\u{1b}', "\t"), "");
     let engine = Engine::script(moved).await;
-    let (_, _, told) = ask(&engine.url()).await;
+    let told = ask(&engine.url()).await.err;
     assert!(told.contains("\\t[2J") && !told.trim_end().contains(char::is_control), "{told:?}");
 }
 
@@ -99,10 +97,11 @@ async fn a_key_is_not_shown_however_a_server_spells_it() {
     let refused =
         r#"{"error":{"message":"CANARY\/12+45 CANARY/12\u002B45 {\"a\":\"CANARY\\/12\\u002b45\"}"}}"#;
     let engine = Engine::script(Script::new().json("400 Bad Request", refused)).await;
-    let (url, save) = (engine.url(), folder("odd-spelled"));
+    let folder = Folder::new();
+    let save = folder.folder();
     let key = ["--header", "authorization: Bearer CANARY/12+45", "--save", save.to_str().unwrap()];
-    for form in [&[url.as_str(), "--json"][..], &[url.as_str()]] {
-        let outcome = doctor(&[form, &key, &QUICK[..]].concat()).await;
+    for form in [&["--json"][..], &[]] {
+        let outcome = examine(&engine, &[form, &key].concat()).await;
         assert!(!outcome.out.contains("CANARY") && outcome.out.contains("*********"), "{}", outcome.out);
     }
     let saved = std::fs::read_to_string(save.join("chat-whole/upstream.json")).unwrap();
@@ -118,15 +117,14 @@ async fn busy_servers_are_asked_twice() {
         let body = r#"{"error":{"message":"busy"}}"#;
         let busy = Script::new().whole_with(status, "application/json", lines, body);
         let engine = Engine::script(busy.clone()).await;
-        let url = engine.url();
-        let outcome = doctor(&[&[url.as_str(), "--json"], &QUICK[..]].concat()).await;
+        let outcome = examine(&engine, &["--json"]).await;
         assert_eq!((outcome.code, engine.attempt_count()), (1, 2), "{}", outcome.err);
         let told = outcome.json();
         let stopped = format!("the server takes no more requests for now {when}");
         assert_eq!(told["stopped"], stopped.as_str());
         assert_eq!(told["advice"]["config"], "");
         assert_eq!(outcome.severity("models-list"), "fine");
-        let table = doctor(&[&[url.as_str()], &QUICK[..]].concat()).await.out;
+        let table = examine(&engine, &[]).await.out;
         let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains(&format!("Not asked, because {stopped}: chat-whole, ")), "{table}");
 
@@ -134,7 +132,7 @@ async fn busy_servers_are_asked_twice() {
         let url = engine.url();
         let outcome = conform(&[&url, "--json"]).await;
         assert_eq!((outcome.code, engine.attempt_count()), (1, 2), "{}", outcome.err);
-        let told: Value = serde_json::from_str(&outcome.out).unwrap();
+        let told = outcome.json();
         assert_eq!(told["stopped"], stopped.as_str());
         assert!(
             outcome.rows("pass").len() == 5 && outcome.rows("not_asked").len() > 80,
@@ -159,7 +157,7 @@ async fn a_server_that_is_busy_now_and_then_is_asked_on() {
         () => recorded("vllm/text-whole"),
     })
     .await;
-    let outcome = doctor(&[&[engine.url().as_str(), "--json"], &QUICK[..]].concat()).await;
+    let outcome = examine(&engine, &["--json"]).await;
     assert_eq!(outcome.json()["stopped"], Value::Null, "{}", outcome.out);
 }
 
@@ -179,14 +177,10 @@ async fn addresses_of_other_servers_are_named_in_one_line() {
         engine.set_models(script);
         let url = engine.url();
         let line = format!("{url} is not the address of an OpenAI-compatible server: GET /v1/models {gave}");
-        let examined = doctor(&[&[url.as_str()], &QUICK[..]].concat()).await;
+        let examined = examine(&engine, &[]).await;
         let tested = conform(&[&url]).await;
         let named = conform(&[&url, "--model", "m", "--only", "chat-whole"]).await;
-        for (code, out, err) in [
-            (examined.code, examined.out, examined.err),
-            (tested.code, tested.out, tested.err),
-            (named.code, named.out, named.err),
-        ] {
+        for Outcome { code, out, err } in [examined, tested, named] {
             assert_eq!((code, out.as_str()), (3, ""), "{err}");
             // The first line names the server and the request.
             assert_eq!(err.lines().count(), 2, "{err}");
@@ -204,7 +198,7 @@ async fn addresses_of_other_servers_are_named_in_one_line() {
     // The API is there, but the URL has a path.
     let engine = Engine::script(none).await;
     let url = engine.url();
-    let told = doctor(&[&[format!("{url}/docs").as_str()], &QUICK[..]].concat()).await.err;
+    let told = doctor(&[&format!("{url}/docs"), "--idle", "100ms"]).await.err;
     assert!(told.contains(&format!("use {url} as URL")), "{told}");
 }
 
@@ -215,7 +209,7 @@ async fn an_unknown_model_is_no_wrong_address() {
     let unknown = Script::new().json("404 Not Found", unknown);
     let engine = Engine::script(unknown.clone()).await;
     engine.set_models(unknown);
-    let outcome = doctor(&[&[engine.url().as_str(), "--model", "n", "--json"], &QUICK[..]].concat()).await;
+    let outcome = examine(&engine, &["--model", "n", "--json"]).await;
     assert_eq!(outcome.code, 1, "{}", outcome.err);
     assert_eq!(outcome.severity("stream"), "broken");
 }
@@ -228,12 +222,11 @@ async fn a_refused_key_is_one_finding_without_a_configuration() {
         if !is_list_open {
             engine.set_models(locked.clone());
         }
-        let url = engine.url();
-        let told = doctor(&[&[url.as_str(), "--json"], &QUICK[..]].concat()).await.json();
+        let told = examine(&engine, &["--json"]).await.json();
         let found = told["findings"].as_array().unwrap().iter().filter(|one| one["severity"] == "broken");
         assert_eq!(found.map(|one| &one["id"]).collect::<Vec<_>>(), ["key"]);
         assert_eq!(told["advice"]["config"], "");
-        let table = doctor(&[&[url.as_str()], &QUICK[..]].concat()).await.out;
+        let table = examine(&engine, &[]).await.out;
         assert!(!table.contains("samewire.toml") && !table.contains("[[upstream]]"), "{table}");
     }
 }
@@ -247,7 +240,7 @@ async fn routes_that_stall_are_not_waited_for_one_after_the_other() {
         engine.set_route(route, Script::new().raw(stall).hang());
     }
     let started = Instant::now();
-    let outcome = doctor(&[&[engine.url().as_str(), "--json"], &QUICK[..]].concat()).await;
+    let outcome = examine(&engine, &["--json"]).await;
     assert_eq!(outcome.json()["stopped"], Value::Null, "{}", outcome.out);
     // The second is the look at the load, before the stream that is cut off.
     let stalled = engine.probes().iter().filter(|probe| !probe.target.starts_with("/v1/")).count();
@@ -257,18 +250,12 @@ async fn routes_that_stall_are_not_waited_for_one_after_the_other() {
 
 #[tokio::test]
 async fn wrong_key_files_and_times_are_named() {
-    let folder = folder("odd-keys");
-    let file = |name: &str, text: &str| {
-        let path = folder.join(name);
-        write_secret(&path, text);
-        path.to_str().unwrap().to_owned()
-    };
+    let folder = Folder::new();
+    let file = |name: &str, text: &str| folder.write(name, text).display().to_string();
     let two = file("two.txt", "sk-CANARY-1\nsk-CANARY-2\n");
     let long = file("long.txt", &"x".repeat(3 << 20));
-    let request = folder.join("request.json");
-    std::fs::write(&request, CHAT).unwrap();
-    let (request, url) = (request.to_str().unwrap(), "http://127.0.0.1:1");
-    for command in [&["doctor", url][..], &["conform", url], &["diff", "--ask", request, url, url]] {
+    let (request, url) = (folder.file("request.json", CHAT), "http://127.0.0.1:1");
+    for command in [&["doctor", url][..], &["conform", url], &["diff", "--ask", &request, url, url]] {
         for (flag, value, words) in [
             (
                 "--key-file",
@@ -280,7 +267,7 @@ async fn wrong_key_files_and_times_are_named() {
         ] {
             let mut samewire = Command::new(env!("CARGO_BIN_EXE_samewire"));
             samewire.args(command).args([flag, value]);
-            let (code, out, err) = crate::conform::run(samewire).await;
+            let Outcome { code, out, err } = run(samewire).await;
             assert_eq!((code, out.as_str()), (2, ""), "{command:?} {flag}: {err}");
             assert!(err.contains(words) && !err.contains("CANARY"), "{command:?} {flag}: {err}");
         }
@@ -290,7 +277,7 @@ async fn wrong_key_files_and_times_are_named() {
     // Without --ask there is no server that such a flag is about.
     let mut samewire = Command::new(env!("CARGO_BIN_EXE_samewire"));
     samewire.args(["diff", "a", "b", "--key-file", &two]);
-    let (code, _, err) = crate::conform::run(samewire).await;
+    let Outcome { code, err, .. } = run(samewire).await;
     assert!(code == 2 && err.contains("--ask <FILE>"), "{err}");
 }
 
@@ -303,12 +290,12 @@ async fn models_without_a_name_are_left_out() {
         let engine = Engine::script(recorded("vllm/text-whole")).await;
         engine.set_models(Script::ok(list));
         let url = engine.url();
-        let outcome = doctor(&[&[url.as_str(), "--json"], &QUICK[..]].concat()).await;
+        let outcome = examine(&engine, &["--json"]).await;
         assert_eq!(outcome.json()["model"], model);
         let says = outcome.check("models-list")["says"].as_str().unwrap().to_owned();
         assert_eq!(says.contains("none of them has a name"), is_nameless, "{says}");
         let outcome = conform(&[&url, "--json", "--only", "chat-whole"]).await;
-        let report: Value = serde_json::from_str(&outcome.out).unwrap();
+        let report = outcome.json();
         assert_eq!(report["model"], model);
         let says = "No model of the server's list has a name; default was asked.";
         assert_eq!(outcome.err.contains(says), is_nameless, "{}", outcome.err);

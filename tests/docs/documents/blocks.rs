@@ -1,11 +1,11 @@
 //! Code blocks of the README, the documents for operators and the one on Responses are run unchanged, except for addresses.
 //! Those in Python and JavaScript are run by `tests/clients.sh`.
 
+use crate::folder::Folder;
 use crate::markdown::{Block, Document, ROOT};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_samewire");
@@ -72,16 +72,13 @@ impl Drop for Server {
 struct World {
     engine: Server,
     proxy: Option<Server>,
-    folder: PathBuf,
+    folder: Folder,
 }
 
 impl World {
-    fn new(document: &Document) -> Self {
+    fn new() -> Self {
         let arguments = ["replay", "fixtures/vllm", "fixtures/sglang", "--listen", "127.0.0.1:0"];
-        let name = document.path.file_stem().and_then(|stem| stem.to_str()).expect("a name");
-        let folder = std::env::temp_dir().join(format!("samewire-documents-{}-{name}", std::process::id()));
-        std::fs::create_dir(&folder).expect("its own folder");
-        Self { engine: Server::start(&arguments, &["replay"]), proxy: None, folder }
+        Self { engine: Server::start(&arguments, &["replay"]), proxy: None, folder: Folder::new() }
     }
 
     /// Starts samewire by a command line from a document.
@@ -161,7 +158,7 @@ impl World {
     }
 
     fn make_key(&mut self, text: &str) {
-        let file = self.folder.join("samewire.toml");
+        let file = self.folder.path("samewire.toml");
         let key = told(&self.shell(&text.replace("samewire.toml", file.to_str().unwrap())));
         assert!(key.starts_with("sk-") && key.lines().count() == 1, "{key}");
         let written = std::fs::read_to_string(&file).unwrap();
@@ -170,9 +167,8 @@ impl World {
 
     /// Runs a block whose output must be a valid key file for `[seal]`.
     fn make_seal_key(&mut self, text: &str) {
-        let file = self.folder.join("seal.keys");
-        std::fs::write(&file, told(&self.shell(text))).unwrap();
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let lines = told(&self.shell(text));
+        let file = self.folder.write("seal.keys", &lines);
         let upstream = "[[upstream]]\nurl = \"http://127.0.0.1:8000\"\n";
         self.configuration(&format!("[seal]\nkeys_file = {:?}\n\n{upstream}", file.display().to_string()));
     }
@@ -191,18 +187,11 @@ impl World {
     }
 
     fn configuration(&self, text: &str) {
-        let file = self.folder.join("block.toml");
-        std::fs::write(&file, text).unwrap();
+        let file = self.folder.file("block.toml", text);
         let output = command(BINARY).arg("check").arg("--config").arg(&file).output().unwrap();
         let shown = told(&output);
         let table = |text: &str| toml::Value::Table(text.parse().expect("TOML"));
         assert!(is_in(&table(text), &table(&shown)), "{text} in\n{shown}");
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -240,7 +229,7 @@ fn is_in(one: &toml::Value, other: &toml::Value) -> bool {
 fn run(path: &str, least: usize) {
     let document = Document::read(path);
     assert!(document.blocks.len() >= least, "{} blocks", document.blocks.len());
-    let mut world = World::new(&document);
+    let mut world = World::new();
     for block in &document.blocks {
         println!("{path}:{}", block.line);
         world.run(block);

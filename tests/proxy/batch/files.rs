@@ -272,14 +272,9 @@ async fn fault_o31_a_batch_that_was_refused_does_not_run() {
     let refused = world.request(&create(&file, "/v1/chat/completions")).await;
     assert_eq!((refused.head.status, refused.fault().code.as_deref()), (503, Some("store_unavailable")));
     let count = "SELECT (SELECT COUNT(*) FROM committed), (SELECT COUNT(*) FROM samewire_batches)";
-    within("the batch was there and is removed", async {
-        loop {
-            let row = admin.query_one(count, &[]).await.unwrap();
-            if (row.get::<_, i64>(0), row.get::<_, i64>(1)) == (1, 0) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    eventually("the batch was there and is removed", async || {
+        let row = admin.query_one(count, &[]).await.unwrap();
+        (row.get::<_, i64>(0), row.get::<_, i64>(1)) == (1, 0)
     })
     .await;
     world.end_without_checks();

@@ -3,7 +3,6 @@
 use super::{ended, line, prompt_of, results, started, text_of, until_batch, uploaded};
 use crate::postgres::database;
 use crate::postgres::partition::{Partition, RelayState};
-use crate::responses::stored::Folder;
 use crate::sim::prelude::*;
 use std::collections::BTreeMap;
 
@@ -27,8 +26,8 @@ fn with_lease(lease: u32, store: &str, engine: &Engine) -> Setup {
     let lease = format!("background_lease = {lease}\nbackground_heartbeat = 0.5");
     Setup::new()
         .config(&format!("{batch}\n[timeouts]\n{lease}"))
-        .args(&["--store", store, "--engine", "vllm"])
-        .upstream(&engine.url())
+        .args(&["--store", store])
+        .in_front_of(engine)
 }
 
 fn input() -> String {
@@ -53,14 +52,13 @@ async fn is_whole(samewire: &Samewire, over: &Value) {
 /// Waits until a batch has results for so many lines.
 async fn until_done(samewire: &Samewire, id: &str, lines: usize) {
     let has = |batch: &Value| batch["request_counts"]["completed"].as_u64().unwrap() as usize >= lines;
-    until_batch(samewire.proxy, id, "as far", has).await;
+    until_batch(samewire.proxy, id, has).await;
 }
 
 #[tokio::test]
 async fn fault_o32_killed_again_and_again_on_a_file() {
     let (engine, folder) = (engine().await, Folder::new());
-    let store = format!("sqlite:{}", folder.file().display());
-    let setup = with_lease(1, &store, &engine);
+    let setup = with_lease(1, &folder.store(), &engine);
     let mut samewire = Samewire::start(&setup).await;
     let id = started(samewire.proxy, &input()).await;
     for part in 1..4 {
@@ -111,12 +109,7 @@ async fn fault_o32_a_process_keeps_its_batch_through_a_lapsed_lease() {
     until("the lease has ended", is_told).await;
     partition.state.send_replace(RelayState::Open);
     let show = Request::get(&format!("/v1/batches/{id}"));
-    within("the database answers", async {
-        while show.answer(samewire.proxy).await.head.status != 200 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    })
-    .await;
+    show.answer_until(samewire.proxy, |answer| answer.head.status == 200).await;
     let over = ended(samewire.proxy, &id).await;
     is_whole(&samewire, &over).await;
     samewire.logged("a batch is run", 1).await;
@@ -127,13 +120,12 @@ async fn fault_o32_a_process_keeps_its_batch_through_a_lapsed_lease() {
 #[tokio::test]
 async fn fault_o32_lines_whose_results_had_no_room_are_run_again() {
     let (engine, folder) = (engine().await, Folder::new());
-    let store = format!("sqlite:{}", folder.file().display());
     let with = |room: usize| {
         let batch = format!("[batch]\nenabled = true\ntenant_bytes = {room}\n");
         let timeouts =
             "[timeouts]\nsettle = 0\ndrain = 0.3\nbackground_lease = 1\nbackground_heartbeat = 0.5\n";
         let setup = Setup::new().allow_errors().config(&format!("{batch}{timeouts}"));
-        setup.args(&["--store", &store, "--engine", "vllm"]).upstream(&engine.url())
+        setup.args(&["--store", &folder.store()]).in_front_of(&engine)
     };
     let mut first = Samewire::start(&with(2_000)).await;
     uploaded(first.proxy, &"x\n".repeat(800)).await;

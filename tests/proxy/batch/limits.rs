@@ -3,7 +3,6 @@
 use super::{
     batches, create, echo, line, object, prompt_of, results, started, until_batch, upload, uploaded,
 };
-use crate::responses::stored::Folder;
 use crate::sim::prelude::*;
 
 const LINES: usize = 200_000;
@@ -18,10 +17,8 @@ async fn fault_o37_blank_lines_take_no_memory() {
         _ => echo(attempt),
     })
     .await;
-    let store = format!("sqlite:{}", folder.file().display());
-    let setup =
-        Setup::new().config("[batch]\nenabled = true\n").args(&["--store", &store, "--engine", "vllm"]);
-    let samewire = Samewire::start(&setup.upstream(&engine.url())).await;
+    let setup = Setup::stored(&folder).config("[batch]\nenabled = true\n").in_front_of(&engine);
+    let samewire = Samewire::start(&setup).await;
     let proxy = samewire.proxy;
     let input = format!("{}{}{}", line("a", "wait"), "\n".repeat(3 << 19), line("b", "quick"));
     let mut client = Client::connect(proxy).await.with_patience(PATIENCE * 6);
@@ -44,10 +41,8 @@ async fn fault_o37_blank_lines_take_no_memory() {
 #[tokio::test]
 async fn fault_o37_a_large_file_takes_little_memory() {
     let (engine, folder) = (Engine::answering(echo).await, Folder::new());
-    let store = format!("sqlite:{}", folder.file().display());
-    let setup =
-        Setup::new().config("[batch]\nenabled = true\n").args(&["--store", &store, "--engine", "vllm"]);
-    let samewire = Samewire::start(&setup.upstream(&engine.url())).await;
+    let setup = Setup::stored(&folder).config("[batch]\nenabled = true\n").in_front_of(&engine);
+    let samewire = Samewire::start(&setup).await;
     let proxy = samewire.proxy;
     let before = samewire.allocated();
     let input: String = (0..LINES).map(|n| line(&format!("id-{n}"), &"x".repeat(100))).collect();
@@ -58,15 +53,14 @@ async fn fault_o37_a_large_file_takes_little_memory() {
     let made = object(proxy, create(&file, "/v1/chat/completions")).await;
     let id = made["id"].as_str().unwrap();
     let run =
-        until_batch(proxy, id, "running", |batch| batch["request_counts"]["completed"].as_u64() >= Some(500))
-            .await;
+        until_batch(proxy, id, |batch| batch["request_counts"]["completed"].as_u64() >= Some(500)).await;
     assert_eq!(run["request_counts"]["total"], LINES);
     let grown = samewire.allocated().saturating_sub(before);
     println!("{} bytes of input, {grown} bytes of memory", input.len());
     assert!(input.len() > 40 << 20, "{}", input.len());
     assert!(grown < 64 << 20, "{grown} bytes more for {} bytes of input", input.len());
     object(proxy, Request::post(&format!("/v1/batches/{id}/cancel"), "")).await;
-    until_batch(proxy, id, "over", super::is_over).await;
+    until_batch(proxy, id, super::is_over).await;
     // The whole content comes back.
     let mut client = Client::connect(proxy).await.with_patience(PATIENCE * 6);
     client.send(&Request::get(&format!("/v1/files/{file}/content")).bytes()).await;

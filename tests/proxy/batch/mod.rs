@@ -67,16 +67,9 @@ async fn batch(proxy: SocketAddr, id: &str) -> Value {
 }
 
 /// Waits until a batch satisfies a condition, and returns it.
-async fn until_batch(proxy: SocketAddr, id: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
-    let start = Instant::now();
-    loop {
-        let found = batch(proxy, id).await;
-        if is(&found) {
-            return found;
-        }
-        assert!(start.elapsed() < PATIENCE * 6, "not {what}: {found}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+async fn until_batch(proxy: SocketAddr, id: &str, is: impl Fn(&Value) -> bool) -> Value {
+    let show = Request::get(&format!("/v1/batches/{id}"));
+    show.answer_within(PATIENCE * 6, proxy, |answer| is(&answer.json())).await.with_status(200).json()
 }
 
 fn is_over(batch: &Value) -> bool {
@@ -84,7 +77,7 @@ fn is_over(batch: &Value) -> bool {
 }
 
 async fn ended(proxy: SocketAddr, id: &str) -> Value {
-    until_batch(proxy, id, "over", is_over).await
+    until_batch(proxy, id, is_over).await
 }
 
 async fn content(proxy: SocketAddr, file: &Value) -> String {

@@ -48,7 +48,7 @@ async fn fault_o35_lines_give_way_to_clients() {
     let live = tokio::spawn(async move { Request::plain("").answer(proxy).await });
     world.engine.wait_attempts(1).await;
     let id = started(proxy, &line("a", "line")).await;
-    until_batch(proxy, &id, "checked", |batch| batch["status"] == "in_progress").await;
+    until_batch(proxy, &id, |batch| batch["status"] == "in_progress").await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(world.engine.attempt_count(), 1, "no line begins beside the client's request");
     gate.open();
@@ -91,7 +91,7 @@ async fn fault_o35_a_full_engine_holds_no_other_models_back() {
     let world = two_models(gated(&gate).await, "", "concurrency = 2\nupstream_requests = 1\n").await;
     let proxy = world.proxy();
     let id = started(proxy, &[lines("busy", 0..40), lines("free", 0..40)].concat()).await;
-    until_batch(proxy, &id, "past the busy lines", |batch| completed(batch) == 40).await;
+    until_batch(proxy, &id, |batch| completed(batch) == 40).await;
     assert_eq!(world.attempt_counts(), [1, 40]);
     complete(&gate, &world, &id, 80).await;
     world.end().await;
@@ -104,7 +104,7 @@ async fn fault_o35_an_engine_that_turns_lines_away_holds_no_other_models_back() 
     let world = two_models(Engine::script(busy).await, "", "concurrency = 2\n").await;
     let proxy = world.proxy();
     let id = started(proxy, &[lines("busy", 0..20), lines("free", 0..20)].concat()).await;
-    until_batch(proxy, &id, "past the busy lines", |batch| completed(batch) == 20).await;
+    until_batch(proxy, &id, |batch| completed(batch) == 20).await;
     object(proxy, Request::post(&format!("/v1/batches/{id}/cancel"), "")).await;
     let over = ended(proxy, &id).await;
     assert_eq!((&over["status"], completed(&over)), (&"cancelled".into(), &20.into()), "{over}");
@@ -122,7 +122,7 @@ async fn fault_o35_a_full_target_leaves_the_lines_of_others() {
     let proxy = world.proxy();
     let id = started(proxy, &lines("chat", 0..60)).await;
     // Of 60 lines about 30 are drawn for either one.
-    until_batch(proxy, &id, "past the busy lines", |batch| completed(batch).as_u64() > Some(10)).await;
+    until_batch(proxy, &id, |batch| completed(batch).as_u64() > Some(10)).await;
     assert_eq!(world.engine.attempt_count(), 1);
     complete(&gate, &world, &id, 60).await;
     world.end().await;

@@ -152,7 +152,7 @@ async fn fault_o33_a_cancelled_batch_keeps_what_it_has() {
     let proxy = world.proxy();
     let more: String = (0..50).map(|n| line(&format!("n{n}"), "wait")).collect();
     let id = started(proxy, &format!("{}{more}", line("a", "quick"))).await;
-    until_batch(proxy, &id, "begun", |batch| batch["request_counts"]["completed"] == 1).await;
+    until_batch(proxy, &id, |batch| batch["request_counts"]["completed"] == 1).await;
     world.engine.wait_attempts(3).await;
     let cancel = || Request::post(&format!("/v1/batches/{id}/cancel"), "");
     let told = object(proxy, cancel()).await;

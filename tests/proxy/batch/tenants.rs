@@ -19,15 +19,9 @@ async fn object(world: &World, key: &str, request: Request) -> Value {
 
 /// Waits for the end of a batch of this key's tenant.
 async fn over(world: &World, key: &str, id: &str) -> Value {
-    let start = Instant::now();
-    loop {
-        let found = object(world, key, Request::get(&format!("/v1/batches/{id}"))).await;
-        if super::is_over(&found) {
-            return found;
-        }
-        assert!(start.elapsed() < PATIENCE * 6, "{found}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let show = keyed(Request::get(&format!("/v1/batches/{id}")), key);
+    let is_over = |answer: &Answer| super::is_over(&answer.json());
+    show.answer_within(PATIENCE * 6, world.proxy(), is_over).await.with_status(200).json()
 }
 
 #[tokio::test]

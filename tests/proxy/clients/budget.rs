@@ -97,14 +97,8 @@ async fn fault_o11_when_memory_is_short_new_requests_are_refused() {
     for _ in 0..(HELD >> 20) - 1 {
         holder.send(&piece).await;
     }
-    let start = Instant::now();
-    let refused = loop {
-        let answer = world.get("/v1/models").await;
-        if answer.head.status == 503 {
-            break answer;
-        }
-        assert!(start.elapsed() < PATIENCE, "{} bytes are resident", world.samewire.allocated());
-    };
+    let models = Request::get("/v1/models");
+    let refused = models.answer_until(world.proxy(), |answer| answer.head.status == 503).await;
     assert_eq!(refused.fault().code.as_deref(), Some("overloaded"));
     // Running requests continue, and once memory is free again, new ones are served.
     gate.open();
@@ -350,13 +344,11 @@ async fn the_flush_timeout_bounds_the_last_write() {
 
 #[tokio::test]
 async fn an_operation_of_the_store_has_as_long_as_is_said() {
-    let path = std::env::temp_dir().join(format!("samewire-store-call-{}.db", std::process::id()));
-    let setup = Setup::new().args(&["--store", &format!("sqlite:{}", path.display())]);
-    let setup = setup.config("[timeouts]\nstore_call = 0.3");
-    let world = World::plain(setup).await;
+    let folder = Folder::new();
+    let world = World::plain(Setup::stored(&folder).config("[timeouts]\nstore_call = 0.3")).await;
     let create = Request::post("/v1/conversations", "{}");
     assert_eq!(world.request(&create).await.head.status, 200);
-    let lock = rusqlite::Connection::open(&path).expect("the store's file");
+    let lock = rusqlite::Connection::open(folder.path("store.db")).expect("the store's file");
     lock.execute_batch("BEGIN EXCLUSIVE").expect("a lock");
     let start = Instant::now();
     assert_eq!(world.request(&create).await.fault().code.as_deref(), Some("store_unavailable"));
@@ -364,7 +356,6 @@ async fn an_operation_of_the_store_has_as_long_as_is_said() {
     assert!(took > Duration::from_millis(250) && took < Duration::from_secs(4), "{took:?}");
     drop(lock);
     world.end().await;
-    let _ = std::fs::remove_file(&path);
 }
 
 #[tokio::test]

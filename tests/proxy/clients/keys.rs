@@ -473,9 +473,8 @@ async fn keys_that_are_all_disabled_leave_nobody() {
 
 #[tokio::test]
 async fn the_engine_sees_no_key_but_its_own() {
-    let file = std::env::temp_dir().join(format!("samewire-engine-key-{}", std::process::id()));
-    write_secret(&file, ENGINES);
-    let own = format!("api_key_file = {file:?}");
+    let folder = Folder::new();
+    let own = folder.key(ENGINES);
     let client = format!("Bearer {KEY}");
     let engines = format!("Bearer {ENGINES}");
     for (lines, seen) in [
@@ -505,7 +504,6 @@ async fn the_engine_sees_no_key_but_its_own() {
         drop(socket);
         world.end().await;
     }
-    std::fs::remove_file(&file).unwrap();
 }
 
 /// An engine's refusal of a key is not the client's fault if samewire does not forward the client's key
@@ -582,10 +580,9 @@ async fn a_key_that_key_new_made_is_accepted() {
         format!("\n[[auth.key]]\nhash = \"{}\"\nname = \"laptop\"\ntenant = \"alice\"\n", hash(keys[1]));
     assert_eq!(lines[1], named);
     // The printed lines can be appended to a configuration file, and allow listening on other addresses.
-    let config = std::env::temp_dir().join(format!("samewire-keys-{}.toml", std::process::id()));
-    std::fs::write(&config, lines.concat()).unwrap();
-    let path = config.to_str().unwrap();
-    let base = ["check", "--config", path, "--upstream", "http://127.0.0.1:1", "--listen", "0.0.0.0:8080"];
+    let folder = Folder::new();
+    let path = folder.file("samewire.toml", &lines.concat());
+    let base = ["check", "--config", &path, "--upstream", "http://127.0.0.1:1", "--listen", "0.0.0.0:8080"];
     let checked = samewire(&base);
     let shown = String::from_utf8(checked.stdout).unwrap();
     assert_eq!(checked.status.code(), Some(0), "{:?}", String::from_utf8(checked.stderr));
@@ -594,7 +591,6 @@ async fn a_key_that_key_new_made_is_accepted() {
     let both = samewire(&[&base[..], &["--insecure-no-auth"]].concat());
     assert_eq!(both.status.code(), Some(2));
     assert!(String::from_utf8(both.stderr).unwrap().starts_with("--insecure-no-auth: there are keys"));
-    std::fs::remove_file(&config).unwrap();
     let world = World::start(engine(), Setup::new().config(&lines.concat())).await;
     for key in &keys {
         assert_eq!(world.request(&with(&prompt("text", ""), key)).await.head.status, 200);
@@ -605,9 +601,9 @@ async fn a_key_that_key_new_made_is_accepted() {
 
 #[test]
 fn the_lines_of_a_key_are_appended_or_the_key_is_not_told() {
-    let path = std::env::temp_dir().join(format!("samewire-append-{}.toml", std::process::id()));
-    let file = path.to_str().unwrap();
-    std::fs::write(&path, "threads = 1\n").unwrap();
+    let folder = Folder::new();
+    let path = folder.file("samewire.toml", "threads = 1\n");
+    let file = path.as_str();
     let Output { status, stdout, stderr } = samewire(&["key", "new", "--name", "a", "--append", file]);
     assert_eq!((status.code(), stderr.len()), (Some(0), 0));
     let key = String::from_utf8(stdout).unwrap();
@@ -625,7 +621,6 @@ fn the_lines_of_a_key_are_appended_or_the_key_is_not_told() {
     let wrong = samewire(&["key", "new", "--name", "my laptop", "--append", file]);
     assert_eq!(wrong.status.code(), Some(2));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), written, "nothing else gets into the file");
-    std::fs::remove_file(&path).unwrap();
     let nowhere = samewire(&["key", "new", "--append", "/nowhere/samewire.toml"]);
     assert_eq!((nowhere.status.code(), nowhere.stdout.len()), (Some(3), 0));
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
@@ -637,9 +632,8 @@ fn the_lines_of_a_key_are_appended_or_the_key_is_not_told() {
 /// `key new` leaves a file unchanged, and prints no key, if the file would be invalid with the new key.
 #[test]
 fn a_file_that_a_key_would_break_stays_as_it_is() {
-    let folder = std::env::temp_dir().join(format!("samewire-refused-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("samewire.toml");
+    let folder = Folder::new();
+    let path = folder.path("samewire.toml");
     let file = path.to_str().unwrap();
     let entry = |name: &str| format!("[[auth.key]]\nhash = \"{}\"\nname = \"{name}\"\n", hash(name));
     for (text, name, told) in [
@@ -665,7 +659,7 @@ fn a_file_that_a_key_would_break_stays_as_it_is() {
     // Mistakes elsewhere in the file do not matter.
     std::fs::write(&path, "lisen = 1\n[log]\nlevel = 5").unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-    let link = folder.join("link.toml");
+    let link = folder.path("link.toml");
     std::os::unix::fs::symlink(&path, &link).unwrap();
     // Several commands at once: no key is lost.
     let names = ["a", "b", "c", "d", "e", "f"];
@@ -690,8 +684,7 @@ fn a_file_that_a_key_would_break_stays_as_it_is() {
     let lost = command.args(["key", "new", "--append", file]).env_clear().stdout(closed).output().unwrap();
     assert_eq!(lost.status.code(), Some(3));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
-    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(std::fs::read_dir(folder.folder()).unwrap().count(), 2);
 }
 
 #[test]

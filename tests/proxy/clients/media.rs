@@ -254,11 +254,8 @@ async fn fault_c34_outputs_that_are_handed_in() {
 /// Stored items are checked by the rules in force now, not by those at the time they were stored.
 #[tokio::test]
 async fn fault_c34_earlier_items() {
-    let folder = std::env::temp_dir().join(format!("samewire-media-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let store = format!("sqlite:{}", folder.join("store").display());
-    let setup = || Setup::new().args(&["--store", &store]);
-    let world = World::start(engine(), setup()).await;
+    let folder = Folder::new();
+    let world = World::start(engine(), Setup::stored(&folder)).await;
     let item = r#"{"role":"user","content":[{"type":"input_image","image_url":"URL"}]}"#.replace("URL", ODD);
     let first = object(&world.request(&ask(&format!(r#""model":"text","input":[{item}]"#))).await);
     let kept = object(&world.post("/v1/conversations", format!(r#"{{"items":[{item}]}}"#)).await);
@@ -278,13 +275,12 @@ async fn fault_c34_earlier_items() {
     let items = object(&world.get(&format!("/v1/responses/{first}/input_items")).await);
     assert_eq!(items["data"][0]["content"][0]["image_url"], "HTTPS://EXAMPLE.com:443/x/../a.png");
     world.end().await;
-    let strict = setup().config("[requests]\nmedia_urls = \"data\"\n");
+    let strict = Setup::stored(&folder).config("[requests]\nmedia_urls = \"data\"\n");
     let world = World::start(engine(), strict).await;
     for (request, param) in &onward {
         assert_eq!(refused(&world, request).await, ("remote_media_disabled".to_owned(), (*param).to_owned()));
     }
     world.end_after(0).await;
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// An engine with the Responses API gets the items of hosted tools unchanged, but for their URLs.

@@ -6,7 +6,6 @@ use crate::postgres::partition::{Partition, RelayState};
 use crate::postgres::{connect, database};
 use crate::responses::over_chat::{events, prompt};
 use crate::responses::socket::prompted;
-use crate::responses::stored::Folder;
 use crate::sim::prelude::*;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -226,8 +225,7 @@ async fn models_that_a_plan_does_not_have() {
 async fn restart(world: &mut World, setup: &Setup, signal: &str) {
     world.samewire.signal(signal);
     world.samewire.exit(PATIENCE).await;
-    world.samewire =
-        Samewire::start(&setup.clone().upstream(&world.engine.url()).args(&["--engine", "vllm"])).await;
+    world.samewire = Samewire::start(&setup.clone().in_front_of(&world.engine)).await;
 }
 
 #[tokio::test]
@@ -235,7 +233,7 @@ async fn a_quota_outlives_the_process() {
     now().await;
     let folder = Folder::new();
     let keys = [entry(KEY, "requests_per_day = 3"), entry(OTHER, "tokens_per_month = 2000")].concat();
-    let setup = folder.setup().config("[timeouts]\nsettle = 0").config(&keys);
+    let setup = Setup::stored(&folder).config("[timeouts]\nsettle = 0").config(&keys);
     let mut world = World::start(costly(300, 900), setup.clone()).await;
     for key in [KEY, OTHER] {
         assert_eq!(world.request(&with(&Request::stream(""), key)).await.head.status, 200);
@@ -246,7 +244,7 @@ async fn a_quota_outlives_the_process() {
     assert_eq!(limits(&answer, "requests").map(|(limit, left, _)| (limit, left)), Some((3, 1)));
     let answer = world.request(&with(&Request::stream(""), OTHER)).await;
     assert_eq!(limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)), Some((2000, 800)));
-    let database = rusqlite::Connection::open(folder.file()).unwrap();
+    let database = rusqlite::Connection::open(folder.path("store.db")).unwrap();
     let counted = || -> i64 {
         let sql = "SELECT SUM(amount) FROM samewire_counters WHERE kind IN (0, 3)";
         database.query_row(sql, [], |row| row.get(0)).unwrap()
@@ -281,18 +279,14 @@ async fn replicas_share_a_quota() {
     let database = database().await;
     let setup = on(&database).config(&entry(KEY, "tokens_per_day = 5000"));
     let world = World::start(costly(300, 900), setup.clone()).await;
-    let replica = setup.upstream(&world.engine.url()).args(&["--engine", "vllm"]);
+    let replica = setup.in_front_of(&world.engine);
     let other = Samewire::start(&replica).await;
     for proxy in [world.proxy(), other.proxy, world.proxy(), other.proxy, world.proxy()] {
         assert_eq!(Request::stream("").answer(proxy).await.head.status, 200);
     }
     // No process has used up the quota by itself: each learns of the other's usage within about a second.
-    let start = Instant::now();
     for proxy in [world.proxy(), other.proxy] {
-        while Request::stream("").answer(proxy).await.head.status == 200 {
-            assert!(start.elapsed() < PATIENCE, "still let in");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        Request::stream("").answer_until(proxy, |answer| answer.head.status != 200).await;
         used_up(&Request::stream("").answer(proxy).await, "insufficient_quota");
     }
     // A process that starts later knows the written counts from its first request on.
@@ -346,7 +340,7 @@ async fn replicas_share_the_limits_of_a_minute() {
         let keys = [entry(KEY, limit), entry(OTHER, "")].concat();
         let setup = on(&database).config(&format!("{}{keys}", shared("open")));
         let world = World::start(script, setup.clone()).await;
-        let replica = setup.upstream(&world.engine.url()).args(&["--engine", "vllm"]);
+        let replica = setup.in_front_of(&world.engine);
         let other = Samewire::start(&replica).await;
         // Each has read the other's counts before the next request.
         for (samewire, proxy) in [(&world.samewire, world.proxy()), (&other, other.proxy)] {
@@ -556,8 +550,8 @@ async fn going_on_with_outputs_of_tools_counts() {
 
 #[test]
 fn check_says_what_a_restart_forgets() {
-    let path = std::env::temp_dir().join(format!("samewire-quota-{}.toml", std::process::id()));
-    std::fs::write(&path, entry(KEY, "requests_per_month = 4")).unwrap();
+    let folder = Folder::new();
+    let path = folder.file("samewire.toml", &entry(KEY, "requests_per_month = 4"));
     for (store, forgets) in [("memory", true), ("off", true), ("sqlite:/tmp/none.db", false)] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
         command.args(["check", "--upstream", "http://127.0.0.1:1", "--store", store, "--config"]);
@@ -566,5 +560,4 @@ fn check_says_what_a_restart_forgets() {
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(shown.contains("a restart begins at 0"), forgets, "{store}: {shown}");
     }
-    std::fs::remove_file(&path).unwrap();
 }

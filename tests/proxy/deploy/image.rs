@@ -2,7 +2,7 @@
 
 use super::{UID, assert_starts, flags, ports, read, root};
 use crate::sim::prelude::*;
-use crate::sim::tls::{Authority, Folder, Tunnel};
+use crate::sim::tls::{Authority, Tunnel};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -74,11 +74,9 @@ fn samewire_starts_with_the_variables_given() {
     variables.keys().for_each(|name| assert_variable(name));
 
     assert_eq!(variables["SAMEWIRE_CONFIG"], "/etc/samewire/samewire.toml");
-    let file = std::env::temp_dir().join(format!("samewire-kubernetes-{}.toml", std::process::id()));
-    std::fs::write(&file, config()).expect("the temporary folder is writable");
-    variables.insert("SAMEWIRE_CONFIG".to_owned(), file.to_str().expect("UTF-8").to_owned());
+    let folder = Folder::new();
+    variables.insert("SAMEWIRE_CONFIG".to_owned(), folder.file("samewire.toml", &config()));
     assert_starts(&strings(&samewire["args"]), &variables);
-    std::fs::remove_file(&file).expect("it is there");
 
     let (listen, admin) = ports();
     assert_eq!(variables["SAMEWIRE_LISTEN"], format!("0.0.0.0:{listen}"));
@@ -193,7 +191,7 @@ async fn fault_o04_the_admin_port_closes_only_after_the_last_answer() {
     let gate = Gate::default();
     let script = Script::stream().text("before ").wait(&gate).text("after").stop();
     let engine = Engine::script(script).await;
-    let setup = Setup::new().args(&["--engine", "vllm"]).upstream(&engine.url());
+    let setup = Setup::before(&engine);
     let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 0")).await;
     let mut client = Request::stream("").begin_until(samewire.proxy, "before").await;
 

@@ -1,6 +1,7 @@
 //! Checks of tests/run.sh, as far as a test that it starts can run it.
 
 use super::root;
+use crate::sim::Folder;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -17,15 +18,14 @@ fn write_program(path: &Path, script: &str) {
 /// Runs tests/run.sh with a cargo that reports its start and waits, and ends both by a signal.
 #[test]
 fn a_run_that_a_signal_ends_has_failed() {
-    let folder = std::env::temp_dir().join(format!("samewire-run-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
+    let folder = Folder::new();
     for (signal, status) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
         // If all packages are present, the first step runs cargo to get its version.
-        let pipe = folder.join(signal);
+        let pipe = folder.path(signal);
         let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is there");
         assert!(made.success());
-        write_program(&folder.join("cargo"), &format!("echo begun > '{}'\nexec sleep 600", pipe.display()));
-        let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("PATH"));
+        write_program(&folder.path("cargo"), &format!("echo begun > '{}'\nexec sleep 600", pipe.display()));
+        let path = format!("{}:{}", folder.folder().display(), std::env::var("PATH").expect("PATH"));
         // The caller may have ignored signals, and a shell cannot trap signals that were ignored at its start.
         let mut run = Command::new("env")
             .args(["--default-signal", "bash", "tests/run.sh"])
@@ -51,32 +51,30 @@ fn a_run_that_a_signal_ends_has_failed() {
             "{signal}: {output}"
         );
     }
-    std::fs::remove_dir_all(&folder).expect("it is there");
 }
 
 /// Removes apt-get from the path: missing packages are named, and nothing is installed.
 #[test]
 fn without_apt_the_missing_packages_are_named() {
-    let folder = std::env::temp_dir().join(format!("samewire-apt-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
+    let folder = Folder::new();
     let install = "source tests/apt.sh; apt_install postgresql libfaketime";
     let output = Command::new("/bin/bash")
         .args(["-c", install])
         .current_dir(root())
-        .env("PATH", &folder)
+        .env("PATH", folder.folder())
         .output()
         .expect("bash is there");
     assert!(!output.status.success());
     let said = String::from_utf8(output.stderr).expect("UTF-8");
     assert!(said.contains("missing: postgresql libfaketime"), "{said}");
     // With apt-get, the packages are named before they are installed.
-    write_program(&folder.join("apt-get"), "echo \"apt-get $*\"");
-    write_program(&folder.join("id"), "echo 0");
-    write_program(&folder.join("env"), "shift; exec \"$@\"");
+    write_program(&folder.path("apt-get"), "echo \"apt-get $*\"");
+    write_program(&folder.path("id"), "echo 0");
+    write_program(&folder.path("env"), "shift; exec \"$@\"");
     let output = Command::new("/bin/bash")
         .args(["-c", install])
         .current_dir(root())
-        .env("PATH", &folder)
+        .env("PATH", folder.folder())
         .output()
         .expect("bash is there");
     let said = String::from_utf8(output.stdout).expect("UTF-8");
@@ -87,5 +85,4 @@ fn without_apt_the_missing_packages_are_named() {
         ["installing as root, with apt-get: postgresql libfaketime", "apt-get update -qq"],
         "{said}"
     );
-    std::fs::remove_dir_all(&folder).expect("it is there");
 }

@@ -62,20 +62,13 @@ async fn upstream_line(world: &World) -> String {
 
 /// Waits until the description contains all of these texts.
 async fn becomes(world: &World, what: &[&str]) -> String {
-    let waiting = async {
-        loop {
-            let line = upstream_line(world).await;
-            let words: Vec<_> = line.split(' ').collect();
-            if what.iter().all(|word| words.contains(word)) {
-                return line;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    match tokio::time::timeout(PATIENCE, waiting).await {
-        Ok(line) => line,
-        Err(_) => panic!("never {what:?}: {}", upstream_line(world).await),
-    }
+    let mut line = String::new();
+    eventually(&format!("{what:?}"), async || {
+        line = upstream_line(world).await;
+        what.iter().all(|word| line.split(' ').any(|said| said == *word))
+    })
+    .await;
+    line
 }
 
 async fn becomes_ready(world: &World) {
@@ -431,9 +424,8 @@ async fn a_configured_engine_stays_what_it_is() {
 /// The engine's own API key is sent with every identification request, and the client's key never is.
 #[tokio::test]
 async fn an_engines_own_key_goes_with_what_it_is_asked_and_nobody_elses() {
-    let key = std::env::temp_dir().join(format!("samewire-detection-key-{}", std::process::id()));
-    write_secret(&key, "sk-CANARY-detection");
-    let keys = format!("api_key_file = {key:?}");
+    let folder = Folder::new();
+    let keys = folder.key("sk-CANARY-detection");
     for (setup, expected) in
         [(Setup::new().upstream_keys(&keys), Some("Bearer sk-CANARY-detection")), (Setup::new(), None)]
     {
@@ -445,5 +437,4 @@ async fn an_engines_own_key_goes_with_what_it_is_asked_and_nobody_elses() {
         assert!(probes.iter().all(|probe| probe.header("authorization") == expected));
         world.end().await;
     }
-    std::fs::remove_file(&key).unwrap();
 }

@@ -3,7 +3,6 @@
 
 use crate::clients::keys::entry;
 use crate::sim::prelude::*;
-use std::path::PathBuf;
 
 /// Error text that reveals details of the engine's host.
 const TRACE: &str = "CUDA error at /opt/vllm/worker.py:77 on 10.1.2.3:5557";
@@ -46,15 +45,6 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("embeddings", post("/v1/embeddings", format!(r#"{{"model":"m","input":"{PROMPT}"}}"#))),
         ("relayed", post("/score", format!(r#"{{"model":"m","text_1":"{PROMPT}"}}"#))),
     ]
-}
-
-/// Writes samewire's own key to a file. Returns the folder, and the setting of an upstream that gets the key.
-fn own_key(folder: &str, key: &str) -> (PathBuf, String) {
-    let folder = std::env::temp_dir().join(format!("samewire-{folder}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("key");
-    write_secret(&path, key);
-    (folder, format!("api_key_file = {path:?}"))
 }
 
 /// Returns the message and the request id of an error.
@@ -195,7 +185,8 @@ async fn errors_on_a_websocket_are_told_by_their_class() {
 /// The engine's refusal of samewire's own key is not shown to the client; the log has the reason.
 #[tokio::test]
 async fn the_log_says_why_an_engine_refuses_samewires_key() {
-    let (folder, own_key) = own_key("key", "own-key");
+    let folder = Folder::new();
+    let own_key = folder.key("own-key");
     let engine =
         Engine::script(Script::new().json("401 Unauthorized", r#"{"error":"key has expired"}"#)).await;
     let world = World::start(engine, Setup::new().allow_errors().upstream_keys(&own_key)).await;
@@ -205,14 +196,14 @@ async fn the_log_says_why_an_engine_refuses_samewires_key() {
     let line = line(&world, &id).await;
     assert_members(&line, &json!({"engine_status": 401, "engine_error": "key has expired"}));
     assert!(!line.to_string().contains(KEY), "{line}");
-    std::fs::remove_dir_all(&folder).unwrap();
     world.end().await;
 }
 
 /// A client reads no key of samewire, also where it reads the engine's text, however that spells the key.
 #[tokio::test]
 async fn clients_do_not_read_samewires_key() {
-    let (folder, own_key) = own_key("told-key", "key.of/samewire");
+    let folder = Folder::new();
+    let own_key = folder.key("key.of/samewire");
     let plain = error("key.of/samewire is over its limit");
     let [php, dotnet] = [("/", "\\/"), ("key.", "key\\u002E")].map(|(from, to)| plain.replace(from, to));
     // An error of status 200 is one, too, except on routes that are relayed byte for byte.
@@ -232,14 +223,14 @@ async fn clients_do_not_read_samewires_key() {
         }
         world.end().await;
     }
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// A key has no form that could be known: the log leaves out those of the exchange wherever the engine repeats them, and
 /// no client sees samewire's own.
 #[tokio::test]
 async fn the_log_repeats_no_key_that_an_engine_repeats() {
-    let (folder, own_key) = own_key("repeated-key", "key.of.samewire");
+    let folder = Folder::new();
+    let own_key = folder.key("key.of.samewire");
     let said = error("the keys key_of_the_client and key.of.samewire have expired");
     let in_stream = said.clone();
     let engine = Engine::answering(move |attempt| match attempt.text().contains("\"stream\":true") {
@@ -258,6 +249,5 @@ async fn the_log_repeats_no_key_that_an_engine_repeats() {
         let line = line(&world, answer.head.header("x-request-id").unwrap()).await;
         assert_eq!(line["engine_error"], "the keys […] and […] have expired", "{line}");
     }
-    std::fs::remove_dir_all(&folder).unwrap();
     world.end().await;
 }

@@ -3,7 +3,7 @@
 
 use crate::canonical::{Canonical, grammar};
 use crate::sim::prelude::*;
-use crate::sim::tls::{Authority, Folder, connect as tls_connect, file_key_line};
+use crate::sim::tls::{Authority, connect as tls_connect, file_key_line};
 use crate::sim::{H2Client, Hangup, RawH2Client, frame, kinds};
 use tokio_rustls::rustls::ClientConfig;
 

@@ -6,7 +6,7 @@ use crate::sim::h2::{
     pieces, sse,
 };
 use crate::sim::prelude::*;
-use crate::sim::tls::{Authority, Folder, Tunnel, file_key_line};
+use crate::sim::tls::{Authority, Tunnel, file_key_line};
 
 const BODY: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"whole"},"finish_reason":"stop"}]}"#;
 

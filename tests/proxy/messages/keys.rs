@@ -120,9 +120,8 @@ async fn fault_c31_models_that_are_not_there_for_a_key() {
 
 #[tokio::test]
 async fn the_engine_sees_no_key_but_its_own() {
-    let file = std::env::temp_dir().join(format!("samewire-messages-key-{}", std::process::id()));
-    write_secret(&file, ENGINES);
-    let own = format!("api_key_file = {file:?}");
+    let folder = Folder::new();
+    let own = folder.key(ENGINES);
     let (client, engines) = (format!("Bearer {KEY}"), format!("Bearer {ENGINES}"));
     for mode in ["chat", "native"] {
         for (lines, seen) in [
@@ -150,7 +149,6 @@ async fn the_engine_sees_no_key_but_its_own() {
             world.end().await;
         }
     }
-    std::fs::remove_file(&file).unwrap();
 }
 
 /// An engine that refuses samewire's key is not the client's fault, unless the key is the client's.

@@ -3,7 +3,6 @@
 
 use crate::clients::keys::{OTHER, SECOND, entry, with};
 use crate::messages::{object, post, sent, streamed};
-use crate::responses::stored::Folder;
 use crate::sim::prelude::*;
 
 const THOUGHT: &str = "The user wants the \"weather\", ünd I need f.\n";
@@ -229,11 +228,11 @@ async fn fault_c32_thinking_of_another_tenant_is_dropped() {
 #[tokio::test]
 async fn signatures_live_as_long_as_their_key() {
     let folder = Folder::new();
-    let keys = folder.file().with_file_name("keys");
+    let keys = folder.path("keys");
     let old = "k1 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n";
     let new = "k2 HwECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n";
     let engine = thinker("vllm").await;
-    let process = Setup::new().args(&["--engine", "vllm"]).upstream(&engine.url());
+    let process = Setup::before(&engine);
     let sealed = process.clone().config(&format!("[seal]\nkeys_file = \"{}\"", keys.display()));
     let rows = [
         (&sealed, old.to_owned(), old.to_owned(), Some("reasoning")),
@@ -242,10 +241,10 @@ async fn signatures_live_as_long_as_their_key() {
         (&process, old.to_owned(), old.to_owned(), None),
     ];
     for (setup, before, after, reasoning) in rows {
-        write_secret(&keys, &before);
+        folder.write("keys", &before);
         let one = Samewire::start(setup).await;
         let message = object(&first(&json!({})).answer(one.proxy).await);
-        write_secret(&keys, &after);
+        folder.write("keys", &after);
         let other = Samewire::start(setup).await;
         next(&message, &json!({})).answer(other.proxy).await.with_status(200);
         assert_eq!(given_back(&engine), expected(reasoning), "{before} {after}");

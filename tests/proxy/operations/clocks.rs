@@ -3,7 +3,6 @@
 
 use crate::responses::background::ended;
 use crate::responses::over_chat::{object, prompt};
-use crate::responses::stored::Folder;
 use crate::sim::prelude::*;
 use std::path::PathBuf;
 
@@ -53,7 +52,7 @@ async fn status(world: &World, id: &str) -> Value {
 
 /// Makes the clock jump forward and back. Stored, running and streamed responses must be unaffected.
 async fn jumps(setup: Setup, folder: &Folder, library: &std::path::Path) {
-    let clock = Clock::new(folder.file().parent().unwrap());
+    let clock = Clock::new(folder.folder());
     let gate = Gate::default();
     let engine =
         Engine::in_turn(vec![Script::answer("a", 2), long(&gate), long(&gate), Script::answer("a", 2)]);
@@ -96,5 +95,5 @@ async fn fault_o13_a_clock_that_is_set_changes_nothing() {
         return;
     };
     let (memory, file) = (Folder::new(), Folder::new());
-    tokio::join!(jumps(Setup::new(), &memory, &library), jumps(file.setup(), &file, &library));
+    tokio::join!(jumps(Setup::new(), &memory, &library), jumps(Setup::stored(&file), &file, &library));
 }

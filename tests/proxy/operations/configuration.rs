@@ -13,31 +13,11 @@ use toml::{Table, Value};
 /// Takes the place of every value. It could be a secret in the wrong place, so messages must never repeat it.
 const CANARY: &str = "sk-CANARY-55b0";
 
-/// Temporary folder of one test, deleted when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("samewire-configuration-{}-{n}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    /// Writes a file with this text and mode.
-    fn file(&self, name: &str, text: &str, mode: u32) -> PathBuf {
-        let path = self.0.join(name);
-        write_secret(&path, text);
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// Writes a file with this text and mode.
+fn write(folder: &Folder, name: &str, text: &str, mode: u32) -> PathBuf {
+    let path = folder.write(name, text);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    path
 }
 
 /// Exit code and stderr of a process that must not start.
@@ -79,19 +59,19 @@ fn run(args: &[&str], prepare: impl FnOnce(&mut Command)) -> ExitResult {
 /// Runs `serve` with this file, on free ports.
 fn serve(config: &str, more: &[&str]) -> ExitResult {
     let folder = Folder::new();
-    let file = folder.file("samewire.toml", config, 0o644);
-    let mut args = vec!["serve", "--config", file.to_str().unwrap()];
+    let file = folder.file("samewire.toml", config);
+    let mut args = vec!["serve", "--config", &file];
     args.extend(more);
     let ended = run(&args, |_| {});
     // The folder's name differs from run to run.
-    ExitResult { stderr: ended.stderr.replace(file.to_str().unwrap(), "FILE"), ..ended }
+    ExitResult { stderr: ended.stderr.replace(&file, "FILE"), ..ended }
 }
 
 fn check(config: &str) -> ExitResult {
     let folder = Folder::new();
-    let file = folder.file("samewire.toml", config, 0o644);
-    let ended = run(&["check", "--config", file.to_str().unwrap()], |_| {});
-    ExitResult { stderr: ended.stderr.replace(file.to_str().unwrap(), "FILE"), ..ended }
+    let file = folder.file("samewire.toml", config);
+    let ended = run(&["check", "--config", &file], |_| {});
+    ExitResult { stderr: ended.stderr.replace(&file, "FILE"), ..ended }
 }
 
 /// Returns every key of the annotated example by its path, with its default.
@@ -302,10 +282,10 @@ fn fault_o08_the_same_port_twice() {
 fn variables_of_the_environment() {
     let folder = Folder::new();
     let text = "listen = \"127.0.0.1:6\"\n[[upstream]]\nurl = \"http://127.0.0.1:1\"\nname = \"file\"\n";
-    let file = folder.file("samewire.toml", text, 0o644);
+    let file = folder.file("samewire.toml", text);
     let checked = |variables: &[(&str, &str)], more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
-        command.args(["check", "--config", file.to_str().unwrap()]).args(more);
+        command.args(["check", "--config", &file]).args(more);
         let output =
             command.env_clear().envs(variables.iter().copied()).current_dir("/tmp").output().unwrap();
         let text = if output.status.success() { output.stdout } else { output.stderr };
@@ -440,8 +420,8 @@ fn as_nobody(command: &mut Command) -> u32 {
 async fn fault_o09_files_with_keys() {
     const SEAL: &str = "k1 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
     let folder = Folder::new();
-    let broken = folder.0.join("broken-link");
-    symlink(folder.0.join("nothing"), &broken).unwrap();
+    let broken = folder.path("broken-link");
+    symlink(folder.path("nothing"), &broken).unwrap();
     let places = [
         ("upstream[0].api_key_file", CANARY, "the file holds no key"),
         ("seal.keys_file", SEAL, "there is no key"),
@@ -457,15 +437,15 @@ async fn fault_o09_files_with_keys() {
             1 => format!("[seal]\nkeys_file = {path:?}\n[[upstream]]\nurl = \"http://127.0.0.1:1\""),
             _ => format!("[trace]\nheaders_file = {path:?}\n[[upstream]]\nurl = \"http://127.0.0.1:1\""),
         };
-        let file = |name: &str, text: &str, mode: u32| folder.file(&format!("{n}-{name}"), text, mode);
+        let file = |name: &str, text: &str, mode: u32| write(&folder, &format!("{n}-{name}"), text, mode);
         let open = "everybody on this machine can read or change the file (mode ";
-        let linked = folder.0.join(format!("{n}-link"));
+        let linked = folder.path(&format!("{n}-link"));
         let target = file("linked", good, 0o644);
         symlink(&target, &linked).unwrap();
         for (path, why) in [
-            (folder.0.join("missing"), "the file cannot be read: No such file"),
+            (folder.path("missing"), "the file cannot be read: No such file"),
             (broken.clone(), "the file cannot be read: No such file"),
-            (folder.0.clone(), "the file cannot be read: Is a directory"),
+            (folder.folder().to_owned(), "the file cannot be read: Is a directory"),
             (file("empty", "", 0o600), empty),
             (file("blank", " \n\n", 0o600), empty),
             (file("odd", "\u{0}\u{1}", 0o600), if n == 1 { "line 1: an id and a key" } else { empty }),
@@ -479,7 +459,7 @@ async fn fault_o09_files_with_keys() {
             let is_told = told.is_some_and(|(_, told)| told.starts_with(&format!("{place}: {why}")));
             assert!(is_told, "{place} {why}: {ended:?}");
             assert!(ended.stderr.lines().count() == 1 && !ended.stderr.contains("CANARY"), "{ended:?}");
-            assert!(!ended.stderr.contains(folder.0.to_str().unwrap()), "{ended:?}");
+            assert!(!ended.stderr.contains(folder.folder().to_str().unwrap()), "{ended:?}");
         }
         let bytes = file("no-text", "", 0o600);
         std::fs::write(&bytes, [0xff, 0xfe]).unwrap();
@@ -506,16 +486,8 @@ fn fault_o09_nobody_serves_everybody_by_accident() {
         assert!(ended.stderr.contains("--insecure-no-auth"), "{ended:?}");
     }
     let folder = Folder::new();
-    let file = folder.file("samewire.toml", config, 0o644);
-    let args = [
-        "serve",
-        "--config",
-        file.to_str().unwrap(),
-        "--listen",
-        "0.0.0.0:0",
-        "--admin-listen",
-        "127.0.0.1:0",
-    ];
+    let file = folder.file("samewire.toml", config);
+    let args = ["serve", "--config", &file, "--listen", "0.0.0.0:0", "--admin-listen", "127.0.0.1:0"];
     let variable = run(&args, |command| _ = command.env("SAMEWIRE_INSECURE_NO_AUTH", "maybe"));
     assert_eq!((variable.code, variable.stderr.lines().count()), (Some(2), 2), "{variable:?}");
     let open = run(&[&args[..], &["--insecure-no-auth"]].concat(), |_| {});

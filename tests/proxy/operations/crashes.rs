@@ -4,7 +4,6 @@
 use crate::operations::replicas::{TOLD, at, follow, sound};
 use crate::responses::background::is_over;
 use crate::responses::races::{asked_for, numbered_request, random, timed_engine};
-use crate::responses::stored::Folder;
 use crate::sim::prelude::*;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -168,7 +167,7 @@ async fn check_final(proxy: SocketAddr, id: &str, told: &Observed, random: &mut 
 async fn closed(proxy: SocketAddr, promises: &Observations, folder: &Folder) {
     let start = Instant::now();
     let mut client = Client::connect(proxy).await;
-    let table = rusqlite::Connection::open(folder.file()).unwrap();
+    let table = rusqlite::Connection::open(folder.path("store.db")).unwrap();
     let count = |sql: &str| table.query_row(sql, (), |row| row.get::<_, i64>(0)).unwrap();
     loop {
         let mut open = promises.open();
@@ -209,7 +208,7 @@ async fn fault_o16_what_was_said_survives_a_hundred_kills() {
     let mut random = random();
     let engine = timed_engine().await;
     let folder = Folder::new();
-    let setup = folder.setup().upstream(&engine.url()).args(&["--engine", "vllm"]);
+    let setup = Setup::stored(&folder).in_front_of(&engine);
     let promises = Observations::default();
     for kill in 0..KILLS {
         if kill % 5 == 4 {
@@ -240,7 +239,7 @@ async fn fault_o16_what_was_said_survives_a_hundred_kills() {
 async fn fault_o16_hundreds_are_closed_soon() {
     const MANY: usize = 300;
     let folder = Folder::new();
-    let place = StoreLocation::Sqlite(folder.file());
+    let place = StoreLocation::Sqlite(folder.path("store.db"));
     let store = Store::open(&place, StoreCaps::DISK).await.unwrap().unwrap();
     for number in 0..MANY {
         let id = format!("resp_{number:032x}");
@@ -261,8 +260,8 @@ async fn fault_o16_hundreds_are_closed_soon() {
     }
     drop(store);
     let engine = timed_engine().await;
-    let _life = Samewire::start(&folder.setup().upstream(&engine.url()).args(&["--engine", "vllm"])).await;
-    let table = rusqlite::Connection::open(folder.file()).unwrap();
+    let _life = Samewire::start(&Setup::stored(&folder).in_front_of(&engine)).await;
+    let table = rusqlite::Connection::open(folder.path("store.db")).unwrap();
     let open = "SELECT COUNT(*) FROM samewire_records WHERE state < 2";
     let none = || table.query_row(open, (), |row| row.get::<_, i64>(0)).unwrap() == 0;
     until("all are closed", none).await;

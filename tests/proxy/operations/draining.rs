@@ -27,7 +27,7 @@ pub(super) async fn finished(mut command: Command) -> Output {
 async fn streaming(gate: &Gate, lines: &str) -> (Engine, Samewire, Client) {
     let script = Script::stream().text("a.0 ").wait(gate).text("a.1 ").stop();
     let engine = Engine::in_turn(vec![script, Script::answer("b", 1)]).await;
-    let setup = Setup::new().args(&["--engine", "vllm"]).upstream(&engine.url()).config(lines);
+    let setup = Setup::before(&engine).config(lines);
     let samewire = Samewire::start(&setup).await;
     let client = Request::stream("").begin_until(samewire.proxy, "a.0").await;
     (engine, samewire, client)
@@ -69,8 +69,7 @@ async fn a_drain_waits_for_what_runs_and_ends_nothing() {
 #[tokio::test]
 async fn fault_o01_a_connection_that_was_just_accepted_is_answered() {
     let engine = Engine::answering(|_| Script::answer("a", 1)).await;
-    let setup = Setup::new().args(&["--engine", "vllm"]).upstream(&engine.url());
-    let samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 0.2")).await;
+    let samewire = Samewire::start(&Setup::before(&engine).config("[timeouts]\nsettle = 0.2")).await;
     let mut client = Client::connect(samewire.proxy).await;
     let admin = samewire.admin;
     let drained = tokio::spawn(async move { Request::get("/drain/wait").answer(admin).await });
@@ -265,10 +264,7 @@ async fn ready_is_an_exit_code() {
         (output.status.code(), text(output.stdout), text(output.stderr))
     };
     let engine = Engine::in_turn(vec![Script::answer("a", 1)]).await;
-    let mut samewire = Samewire::start(
-        &Setup::new().args(&["--engine", "vllm"]).upstream(&engine.url()).config("[timeouts]\nsettle = 60"),
-    )
-    .await;
+    let mut samewire = Samewire::start(&Setup::before(&engine).config("[timeouts]\nsettle = 60")).await;
     let admin = samewire.admin;
     let (code, said, complaint) = ready(admin, &["--wait", "60s"]).await;
     assert_eq!((code, complaint.as_str()), (Some(0), ""), "{said}");

@@ -25,7 +25,7 @@ fn refused() -> Request {
 async fn fault_o21_nobody_reads_the_log() {
     const DROPPED: &str = "samewire_log_lines_dropped_total";
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let setup = Setup::new().pause_log().upstream(&engine.url()).args(&["--engine", "vllm"]).config(AT_ONCE);
+    let setup = Setup::new().pause_log().in_front_of(&engine).config(AT_ONCE);
     let mut samewire = Samewire::start(&setup).await;
     assert_eq!(samewire.metric(DROPPED).await, 0);
     let mut client = Client::connect(samewire.proxy).await;

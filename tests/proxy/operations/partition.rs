@@ -15,19 +15,9 @@ async fn cut_off(engine: Engine) -> (Partition, World) {
 }
 
 async fn over(world: &World, id: &str) -> Value {
-    let start = Instant::now();
-    loop {
-        let answer = world.request(&at(id, "")).await;
-        // Shortly after a partition the store may not have recovered yet.
-        if answer.head.status == 200 {
-            let object = answer.json();
-            if is_over(&object) {
-                return object;
-            }
-        }
-        assert!(start.elapsed() < PATIENCE * 3, "{}", answer.text());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    // Shortly after a partition the store may not have recovered yet.
+    let is_read = |answer: &Answer| answer.head.status == 200 && is_over(&answer.json());
+    at(id, "").answer_within(PATIENCE * 3, world.proxy(), is_read).await.json()
 }
 
 #[tokio::test]

@@ -4,7 +4,6 @@ use crate::clients::keys::{OTHER, entry, with};
 use crate::responses::socket::prompted;
 use crate::sim::IN_FORCE;
 use crate::sim::prelude::*;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
@@ -24,13 +23,6 @@ fn upstreams<'e>(engines: impl IntoIterator<Item = (usize, &'e Engine, &'e str)>
 /// Returns the configuration of the first `n` engines of a world.
 fn first(world: &World, n: usize) -> String {
     format!("{QUICK}{}", upstreams(world.engines().enumerate().take(n).map(|(at, engine)| (at, engine, ""))))
-}
-
-/// Writes a temporary file that only its owner may read, and returns its path.
-fn file(name: &str, text: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("samewire-reload-{}-{name}", std::process::id()));
-    write_secret(&path, text);
-    path
 }
 
 async fn stream_of(world: &World) -> Client {
@@ -174,14 +166,14 @@ async fn fault_o05_keys_come_and_go() {
 #[tokio::test]
 async fn fault_o05_options_limits_and_secrets_change() {
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let secret = file("key", "sk-CANARY-first");
-    let own = format!("api_key_file = {secret:?}");
+    let folder = Folder::new();
+    let own = folder.key("sk-CANARY-first");
     let world = World::fleet(vec![engine], Setup::new().config(QUICK), &[&own]).await;
     let urls = upstreams([(0, &world.engine, own.as_str())]);
     let sent = |n: usize| world.engine.attempts()[n].header("authorization").map(ToOwned::to_owned);
     assert_eq!(world.stream("").await.head.status, 200);
     assert_eq!(sent(0).as_deref(), Some("Bearer sk-CANARY-first"));
-    write_secret(&secret, "sk-CANARY-second");
+    folder.key("sk-CANARY-second");
     until("it is seen", || world.samewire.count_logged(IN_FORCE) > 0).await;
     let answer = world.stream("").await;
     assert_eq!(sent(1).as_deref(), Some("Bearer sk-CANARY-second"));
@@ -200,7 +192,6 @@ async fn fault_o05_options_limits_and_secrets_change() {
     let line = world.samewire.logged("changes of these take a restart", 1).await.remove(0);
     assert!(line.contains("\"threads, limits.connections, store\""), "{line}");
     assert_eq!(world.stream("").await.head.status, 200);
-    std::fs::remove_file(secret).unwrap();
     world.end().await;
 }
 
@@ -398,9 +389,9 @@ async fn fault_o06_what_is_wrong_changes_nothing() {
     let world = World::fleet([Script::answer("a", 1)], Setup::new().config(QUICK).allow_errors(), &[]).await;
     let canary = "sk-CANARY-9d2b";
     let right = upstreams([(0, &world.engine, "")]);
-    let open = file("open", canary);
-    std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
-    let empty = file("empty", "");
+    let folder = Folder::new();
+    let open = folder.file("open", canary);
+    let empty = folder.write("empty", "");
     let mut wrong: Vec<String> = vec![
         String::new(),
         canary.to_owned(),
@@ -457,9 +448,6 @@ async fn fault_o06_what_is_wrong_changes_nothing() {
         assert_eq!(world.stream("").await.head.status, 200, "{text}");
     }
     assert_eq!(world.samewire.count_logged(IN_FORCE), 0);
-    for path in [open, empty] {
-        std::fs::remove_file(path).unwrap();
-    }
     finish_broken(world).await;
 }
 

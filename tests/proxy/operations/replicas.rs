@@ -16,7 +16,7 @@ pub fn on(database: &str) -> Setup {
 
 /// Starts another samewire in front of the world's engine.
 pub async fn another(world: &World, setup: &Setup) -> Samewire {
-    Samewire::start(&setup.clone().upstream(&world.engine.url()).args(&["--engine", "vllm"])).await
+    Samewire::start(&setup.clone().in_front_of(&world.engine)).await
 }
 
 pub fn at(id: &str, more: &str) -> Request {

@@ -80,13 +80,12 @@ fn told(manager: &UnixDatagram, text: &str) -> String {
 
 #[tokio::test]
 async fn fault_o30_the_service_manager_is_told() {
-    let path = std::env::temp_dir().join(format!("samewire-notify-{}", std::process::id()));
+    let folder = Folder::new();
+    let path = folder.path("notify");
     let manager = UnixDatagram::bind(&path).expect("the temporary folder is writable");
     manager.set_read_timeout(Some(PATIENCE)).expect("a socket");
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let setup = Setup::new()
-        .args(&["--engine", "vllm"])
-        .upstream(&engine.url())
+    let setup = Setup::before(&engine)
         .config("[timeouts]\nsettle = 0")
         .environment("NOTIFY_SOCKET", path.to_str().expect("UTF-8"))
         .environment("WATCHDOG_USEC", "100000");
@@ -105,15 +104,13 @@ async fn fault_o30_the_service_manager_is_told() {
     samewire.signal("TERM");
     told(&manager, "STOPPING=1");
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
-    let _ = std::fs::remove_file(&path);
 }
 
 #[tokio::test]
 async fn fault_o30_a_service_manager_that_does_not_listen_stops_nothing() {
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let setup = Setup::new()
-        .args(&["--engine", "vllm", "--log-level", "debug"])
-        .upstream(&engine.url())
+    let setup = Setup::before(&engine)
+        .args(&["--log-level", "debug"])
         .environment("NOTIFY_SOCKET", "/nonexistent/notify")
         .environment("WATCHDOG_USEC", "1000");
     let samewire = Samewire::start(&setup).await;
@@ -124,13 +121,12 @@ async fn fault_o30_a_service_manager_that_does_not_listen_stops_nothing() {
 
 #[tokio::test]
 async fn fault_o30_a_service_manager_that_does_not_read_stops_nothing() {
-    let path = std::env::temp_dir().join(format!("samewire-unread-{}", std::process::id()));
-    let _ = std::fs::remove_file(&path);
+    let folder = Folder::new();
+    let path = folder.path("notify");
     let manager = UnixDatagram::bind(&path).expect("the temporary folder is writable");
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let setup = Setup::new()
-        .args(&["--engine", "vllm", "--log-level", "debug"])
-        .upstream(&engine.url())
+    let setup = Setup::before(&engine)
+        .args(&["--log-level", "debug"])
         .config("[timeouts]\nsettle = 0")
         .environment("NOTIFY_SOCKET", path.to_str().expect("UTF-8"))
         .environment("WATCHDOG_USEC", "1000");
@@ -141,5 +137,4 @@ async fn fault_o30_a_service_manager_that_does_not_read_stops_nothing() {
     assert_eq!(samewire.admin("/livez").await.head.status, 200);
     samewire.stop().await;
     drop(manager);
-    let _ = std::fs::remove_file(&path);
 }

@@ -196,8 +196,9 @@ async fn trace_context_goes_on_or_begins() {
 #[tokio::test]
 async fn the_environment_names_the_collector_and_its_key() {
     let collector = Collector::start().await;
-    let file = std::env::temp_dir().join(format!("samewire-trace-headers-{}", std::process::id()));
-    write_secret(&file, "# of the collector\nauthorization: Bearer CANARY-FILE\nx-tenant: a b\n");
+    let folder = Folder::new();
+    let lines = "# of the collector\nauthorization: Bearer CANARY-FILE\nx-tenant: a b\n";
+    let file = folder.write("headers", lines);
     let by_file = Setup::new().config(&format!("{}\nheaders_file = {file:?}", collector.config()));
     let nowhere = "[trace]\nendpoint = \"http://127.0.0.1:1\"";
     let by_environment = Setup::new()
@@ -220,7 +221,6 @@ async fn the_environment_names_the_collector_and_its_key() {
         assert_eq!((posts[n].header("authorization"), posts[n].header("x-tenant")), (key, tenant));
         assert_eq!(posts[n].target, path);
     }
-    let _ = std::fs::remove_file(&file);
 }
 
 #[tokio::test]
@@ -373,15 +373,13 @@ async fn send(samewire: &Samewire, requests: usize) {
 
 /// Waits until more than `before` spans have been dropped, and returns how many they are then.
 async fn dropped(samewire: &Samewire, before: u64) -> u64 {
-    let start = Instant::now();
-    loop {
-        let now = samewire.metric_now("samewire_spans_dropped_total").await;
-        if now > before {
-            return now;
-        }
-        assert!(start.elapsed() < PATIENCE, "{now} after {before}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let mut now = before;
+    eventually("more spans are dropped", async || {
+        now = samewire.metric_now("samewire_spans_dropped_total").await;
+        now > before
+    })
+    .await;
+    now
 }
 
 /// Faulty collectors of every kind: clients notice nothing.

@@ -3,7 +3,6 @@
 //! version adds its files and changes none.
 
 use crate::responses::over_chat::{chunk, object};
-use crate::responses::stored::Folder;
 use crate::sim::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +18,7 @@ fn fixture(name: &str) -> String {
 async fn fault_o26_what_every_version_has_stored_is_read_and_continued() {
     for version in VERSIONS {
         let folder = Folder::new();
-        let database = rusqlite::Connection::open(folder.file()).unwrap();
+        let database = rusqlite::Connection::open(folder.path("store.db")).unwrap();
         // The statements are sorted by table name, so foreign keys are checked later.
         database.pragma_update(None, "foreign_keys", false).unwrap();
         database.execute_batch(&fixture(&format!("{version}.sql"))).unwrap();
@@ -32,7 +31,7 @@ async fn fault_o26_what_every_version_has_stored_is_read_and_continued() {
         let told: BTreeMap<String, String> =
             serde_json::from_str(&fixture(&format!("{version}.json"))).unwrap();
         let engine = Engine::in_turn(vec![Script::answer("a", 2), another()]).await;
-        let world = World::start(engine, folder.setup()).await;
+        let world = World::start(engine, Setup::stored(&folder)).await;
         for (path, was) in &told {
             let answer = world.request(&keyless(Request::get(path))).await;
             assert_eq!((answer.head.status, answer.text()), (200, was.as_str()), "{version}: {path}");

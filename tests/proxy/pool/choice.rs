@@ -316,10 +316,9 @@ async fn who_fails_is_ejected_and_half_of_them_never_are() {
 
 #[tokio::test]
 async fn fault_u19_who_rejects_the_proxys_key_is_asked_last() {
-    let key = std::env::temp_dir().join(format!("samewire-pool-key-{}", std::process::id()));
-    write_secret(&key, "sk-CANARY-pool");
+    let folder = Folder::new();
     let bad = Engine::script(Script::new().json("401 Unauthorized", r#"{"error":"Unauthorized"}"#)).await;
-    let lines = format!("api_key_file = {key:?}");
+    let lines = folder.key("sk-CANARY-pool");
     let world =
         World::fleet_up(vec![bad, named("a").await], Setup::new().config(PATIENT).allow_errors(), &[&lines])
             .await;
@@ -333,7 +332,6 @@ async fn fault_u19_who_rejects_the_proxys_key_is_asked_last() {
     }
     assert_eq!((told, world.engine.attempt_count()), (1, 1));
     world.samewire.logged("upstream credentials rejected", 1).await;
-    std::fs::remove_file(&key).unwrap();
     world.end().await;
 }
 

@@ -70,12 +70,12 @@ async fn behind_one_port<const N: usize>(scripts: [Script; N]) -> [Engine; N] {
 
 /// Returns a file with the token, one for all tests of this process.
 fn token_file() -> &'static Path {
-    static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
-        let path = std::env::temp_dir().join(format!("samewire-discovery-{}-token", std::process::id()));
-        write_secret(&path, TOKEN);
-        path
+    static FILE: LazyLock<(Folder, PathBuf)> = LazyLock::new(|| {
+        let folder = Folder::new();
+        let path = folder.write("token", TOKEN);
+        (folder, path)
     });
-    &FILE
+    &FILE.1
 }
 
 /// Starts samewire in front of the first engine, as a Service whose pods the API names.

@@ -2,7 +2,6 @@
 
 use crate::clients::keys::entry;
 use crate::sim::prelude::*;
-use std::os::unix::fs::PermissionsExt;
 
 /// Frequent probes with a short timeout.
 const QUICK: &str = "[health]\ninterval = 0.02\ntimeout = 0.1";
@@ -87,18 +86,15 @@ async fn an_engine_that_refuses_the_probe_for_its_key_is_up() {
     assert_eq!(world.stream("").await.head.status, 200);
     world.end().await;
     // If samewire has its own key for the engine, the refusal is a mistake in the configuration: the engine is up.
-    let key = std::env::temp_dir().join(format!("samewire-health-key-{}", std::process::id()));
-    std::fs::write(&key, "sk-CANARY-health").unwrap();
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let folder = Folder::new();
     let engine = Engine::script(Script::answer("a", 1)).await;
     engine.set_health(status("401 Unauthorized"));
     engine.set_models(status("401 Unauthorized"));
-    let setup = Setup::new().config(QUICK).upstream_keys(&format!("api_key_file = {key:?}")).allow_errors();
+    let setup = Setup::new().config(QUICK).upstream_keys(&folder.key("sk-CANARY-health")).allow_errors();
     let world = World::start(engine, setup).await;
     probes(&world, 8).await;
     assert_eq!(ready(&world).await, 200);
     world.samewire.logged("its key was refused", 1).await;
-    std::fs::remove_file(&key).unwrap();
     world.end().await;
 }
 

@@ -1,7 +1,6 @@
 //! Background responses: no client waits while they are generated.
 
 use crate::sim::prelude::*;
-use std::path::PathBuf;
 
 const ASK: &str = r#"{"model":"m","background":true,"input":"hello"}"#;
 
@@ -256,9 +255,8 @@ async fn without_a_store_there_is_no_background() {
 
 #[tokio::test]
 async fn fault_o02_a_shutdown_ends_it_as_failed() {
-    let path: PathBuf = std::env::temp_dir().join(format!("samewire-shutdown-{}.db", std::process::id()));
-    let place = format!("sqlite:{}", path.display());
-    let setup = || Setup::new().args(&["--store", &place]).config("[timeouts]\nsettle = 0\ndrain = 0.2");
+    let folder = Folder::new();
+    let setup = || Setup::stored(&folder).config("[timeouts]\nsettle = 0\ndrain = 0.2");
     let mut world = World::start(slow(10_000), setup()).await;
     let id = started(&world).await;
     until("the engine works", || world.engine.active_generations() == 1).await;
@@ -269,22 +267,14 @@ async fn fault_o02_a_shutdown_ends_it_as_failed() {
     assert_eq!((&object["status"], &object["error"]["code"]), (&"failed".into(), &"server_error".into()));
     assert_eq!(replay(&world, &id, "").await.last().expect("events")["response"], object);
     world.end().await;
-    remove(&path);
-}
-
-fn remove(path: &std::path::Path) {
-    for end in ["db", "db-wal", "db-shm"] {
-        let _ = std::fs::remove_file(path.with_extension(end));
-    }
 }
 
 /// A response that the store assigns to this process, but that no task runs, is closed. Otherwise it would stay in
 /// progress as long as the process lives.
 #[tokio::test]
 async fn what_has_lost_its_task_is_closed() {
-    let path: PathBuf = std::env::temp_dir().join(format!("samewire-astray-{}.db", std::process::id()));
-    let setup = Setup::new().args(&["--store", &format!("sqlite:{}", path.display())]);
-    let world = World::start(slow(10_000), setup).await;
+    let folder = Folder::new();
+    let world = World::start(slow(10_000), Setup::stored(&folder)).await;
     let id = started(&world).await;
     until("the engine works", || world.engine.active_generations() == 1).await;
     let orphaned = format!("resp_{}", "0".repeat(32));
@@ -293,7 +283,7 @@ async fn what_has_lost_its_task_is_closed() {
     let copy = format!(
         "INSERT INTO samewire_records SELECT tenant, '{orphaned}', {columns} FROM samewire_records WHERE id = '{id}'"
     );
-    let table = rusqlite::Connection::open(&path).expect("the store's file");
+    let table = rusqlite::Connection::open(folder.path("store.db")).expect("the store's file");
     table.busy_timeout(PATIENCE).expect("a limit");
     assert_eq!(table.execute(&copy, ()), Ok(1));
     let closed = ended(world.proxy(), &orphaned).await;
@@ -302,15 +292,13 @@ async fn what_has_lost_its_task_is_closed() {
     let answer = world.post(&format!("/v1/responses/{id}/cancel"), "").await;
     assert_eq!(answer.json()["status"], "cancelled");
     world.end().await;
-    remove(&path);
 }
 
 /// A second process on the same store reads, follows and cancels a response, also one left by a killed process.
 #[tokio::test]
 async fn fault_c43_two_processes_on_one_store() {
-    let path: PathBuf = std::env::temp_dir().join(format!("samewire-background-{}.db", std::process::id()));
-    let place = format!("sqlite:{}", path.display());
-    let setup = || Setup::new().args(&["--store", &place]);
+    let folder = Folder::new();
+    let setup = || Setup::stored(&folder);
     let mut world = World::start(slow(10_000), setup()).await;
     let other = Samewire::start(&setup().upstream(&world.engine.url())).await;
     let id = started(&world).await;
@@ -342,17 +330,15 @@ async fn fault_c43_two_processes_on_one_store() {
     assert_eq!(told.last().expect("events")["response"], object);
     world.samewire = other;
     world.end().await;
-    remove(&path);
 }
 
 /// A process that renews its lease keeps its responses for longer than the lease. The responses of a dead process
 /// are closed once its lease has expired.
 #[tokio::test]
 async fn fault_o16_a_lease_is_as_long_as_is_said() {
-    let path: PathBuf = std::env::temp_dir().join(format!("samewire-lease-{}.db", std::process::id()));
-    let place = format!("sqlite:{}", path.display());
+    let folder = Folder::new();
     let short = "[timeouts]\nbackground_lease = 2\nbackground_heartbeat = 0.2";
-    let setup = || Setup::new().args(&["--store", &place]).config(short);
+    let setup = || Setup::stored(&folder).config(short);
     let mut world = World::start(slow(10_000), setup().allow_errors()).await;
     let other = Samewire::start(&setup().upstream(&world.engine.url())).await;
     let id = started(&world).await;
@@ -371,5 +357,4 @@ async fn fault_o16_a_lease_is_as_long_as_is_said() {
     assert_eq!(ended(world.proxy(), &id).await["status"], "failed");
     assert!(start.elapsed() < Duration::from_secs(8), "the usual lease lasts longer: {:?}", start.elapsed());
     world.end().await;
-    remove(&path);
 }

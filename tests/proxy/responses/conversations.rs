@@ -2,7 +2,7 @@
 
 use super::background::ended;
 use crate::responses::over_chat::{TOOLS, ask, chunk, engine, event, events, last, object, scripted};
-use crate::responses::stored::{Folder, id, messages, not_found};
+use crate::responses::stored::{id, messages, not_found};
 use crate::sim::prelude::*;
 
 const CODE: Option<&str> = Some("invalid_value");
@@ -341,7 +341,7 @@ async fn without_a_store_there_are_none() {
 #[tokio::test]
 async fn fault_o15_a_store_that_cannot_be_opened_is_not_pretended() {
     let folder = Folder::new();
-    let place = format!("sqlite:{}", folder.file().join("missing").display());
+    let place = format!("sqlite:{}", folder.path("store.db/missing").display());
     let world = World::start(engine(), Setup::new().args(&["--store", &place])).await;
     for request in [
         Request::post("/v1/conversations", "{}"),
@@ -361,7 +361,7 @@ async fn fault_o15_a_store_that_cannot_be_opened_is_not_pretended() {
 #[tokio::test]
 async fn responses_go_on_with_it() {
     let folder = Folder::new();
-    for setup in [Setup::new(), folder.setup()] {
+    for setup in [Setup::new(), Setup::stored(&folder)] {
         let world = World::start(engine(), setup).await;
         let path =
             create_conversation(&world, json!([{"role":"system","content":"be brief"}, user("hi")])).await;
@@ -658,13 +658,13 @@ async fn fault_o14_a_full_conversation_takes_no_more_and_says_so() {
 async fn fault_o15_a_store_that_hangs_is_not_pretended() {
     for store in [true, false] {
         let (folder, gate) = (Folder::new(), Gate::default());
-        let world = World::start(gated(&gate, "chatcmpl-1"), folder.setup()).await;
+        let world = World::start(gated(&gate, "chatcmpl-1"), Setup::stored(&folder)).await;
         let path = create_conversation(&world, json!([user("before")])).await;
         let mut client = Client::connect(world.proxy()).await;
         let more = format!(r#","input":"x","stream":true,"store":{store}"#);
         client.send(&next(&path, "m", &more).bytes()).await;
         client.event_with_head(r#""delta":"one""#).await;
-        let lock = rusqlite::Connection::open(folder.file()).unwrap();
+        let lock = rusqlite::Connection::open(folder.path("store.db")).unwrap();
         lock.execute_batch("BEGIN IMMEDIATE").unwrap();
         gate.open();
         let response = event(&client.event_with("event: response.completed").await)["response"].clone();
@@ -679,7 +679,7 @@ async fn fault_o15_a_store_that_hangs_is_not_pretended() {
 #[tokio::test]
 async fn concurrent_responses_do_not_interleave_items() {
     let folder = Folder::new();
-    let world = World::start(engine(), folder.setup()).await;
+    let world = World::start(engine(), Setup::stored(&folder)).await;
     let path = create_conversation(&world, json!([])).await;
     let mut clients = Vec::new();
     for n in 0..24 {
@@ -723,7 +723,7 @@ async fn concurrent_responses_do_not_interleave_items() {
 async fn what_was_said_outlives_a_kill() {
     let folder = Folder::new();
     let engine = engine().await;
-    let setup = folder.setup().args(&["--engine", "vllm"]).upstream(&engine.url());
+    let setup = Setup::stored(&folder).in_front_of(&engine);
     let mut samewire = Samewire::start(&setup).await;
     let made =
         object(&post("/v1/conversations", &json!({"metadata":{"a":"b"}})).answer(samewire.proxy).await);

@@ -2,42 +2,8 @@
 
 use crate::responses::over_chat::{TOOLS, ask, chunk, engine, event, events, last, object, prompt, scripted};
 use crate::sim::prelude::*;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-
-/// Temporary folder of one test, deleted when dropped.
-pub struct Folder(PathBuf);
-
-impl Folder {
-    /// Creates an empty folder.
-    pub fn new() -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("samewire-stored-{}-{n}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    /// Path of the store's file.
-    pub fn file(&self) -> PathBuf {
-        self.0.join("store.db")
-    }
-
-    /// Returns a setup with a store in this folder.
-    pub fn setup(&self) -> Setup {
-        Setup::new().args(&["--store", &sqlite(&self.file())])
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn sqlite(path: &Path) -> String {
-    format!("sqlite:{}", path.display())
-}
 
 async fn get(world: &World, id: &str) -> Answer {
     world.get(&format!("/v1/responses/{id}")).await
@@ -84,7 +50,7 @@ async fn a_response_is_readable_as_soon_as_it_has_ended() {
 #[tokio::test]
 async fn a_response_is_readable_as_soon_as_it_has_ended_in_a_file() {
     let folder = Folder::new();
-    readable_at_once(folder.setup()).await;
+    readable_at_once(Setup::stored(&folder)).await;
 }
 
 #[tokio::test]
@@ -309,12 +275,11 @@ async fn without_a_store_nothing_is_claimed() {
 #[tokio::test]
 async fn fault_o15_a_store_that_cannot_be_opened_is_not_pretended() {
     let folder = Folder::new();
-    let damaged = folder.0.join("damaged.db");
-    std::fs::write(&damaged, "this is no database, and it stays as it is").unwrap();
-    for path in
-        [folder.0.join("missing/store.db"), folder.0.clone(), "/proc/store.db".into(), damaged.clone()]
-    {
-        let world = World::start(engine(), Setup::new().args(&["--store", &sqlite(&path)])).await;
+    let damaged = folder.file("damaged.db", "this is no database, and it stays as it is");
+    let missing = folder.path("missing/store.db");
+    for path in [&missing, folder.folder(), Path::new("/proc/store.db"), Path::new(&damaged)] {
+        let place = format!("sqlite:{}", path.display());
+        let world = World::start(engine(), Setup::new().args(&["--store", &place])).await;
         for stream in ["", r#","stream":true"#] {
             let answer = world.request(&prompt("text", stream)).await;
             let all =
@@ -342,10 +307,9 @@ async fn fault_o15_a_store_that_cannot_be_opened_is_not_pretended() {
 #[tokio::test]
 async fn fault_o15_a_store_that_is_lost_is_found_out_before_the_engine_works() {
     let folder = Folder::new();
-    let path = folder.0.join("lost.db");
-    let world = World::start(engine(), Setup::new().args(&["--store", &sqlite(&path)])).await;
+    let world = World::start(engine(), Setup::stored(&folder)).await;
     assert_eq!(object(&world.request(&prompt("text", r#","store":true"#)).await)["store"], true);
-    std::fs::remove_file(&path).unwrap();
+    std::fs::remove_file(folder.path("store.db")).unwrap();
     let answer = world.request(&prompt("text", r#","store":true"#)).await;
     assert_eq!(answer.failure(), "503 server_error store_unavailable");
     assert_eq!(world.engine.attempt_count(), 1);
@@ -356,9 +320,9 @@ async fn fault_o15_a_store_that_is_lost_is_found_out_before_the_engine_works() {
 #[tokio::test]
 async fn fault_o15_a_store_that_is_required_and_cannot_be_opened_ends_the_start() {
     let folder = Folder::new();
-    let config = folder.0.join("samewire.toml");
-    let place = sqlite(&folder.0.join("missing/store.db"));
-    std::fs::write(&config, format!("[store]\nplace = \"{place}\"\nrequired = true\n")).unwrap();
+    let place = folder.path("missing/store.db");
+    let lines = format!("[store]\nplace = \"sqlite:{}\"\nrequired = true\n", place.display());
+    let config = folder.file("samewire.toml", &lines);
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
     command.args(["--upstream", "http://127.0.0.1:1", "--config"]).arg(&config).env_clear();
@@ -373,7 +337,7 @@ async fn fault_o15_a_store_that_is_required_and_cannot_be_opened_ends_the_start(
 async fn what_was_stored_outlives_a_kill() {
     let folder = Folder::new();
     let engine = engine().await;
-    let setup = folder.setup().args(&["--engine", "vllm"]).upstream(&engine.url());
+    let setup = Setup::stored(&folder).in_front_of(&engine);
     let mut kept = Vec::new();
     for round in 0..5 {
         let mut samewire = Samewire::start(&setup).await;
@@ -400,7 +364,7 @@ async fn an_id_that_the_engine_gives_twice_is_stored_once() {
         scripted(body["model"].as_str().unwrap(), "chatcmpl-same", body["stream"] == true)
     });
     let folder = Folder::new();
-    let world = World::start(engine.await, folder.setup()).await;
+    let world = World::start(engine.await, Setup::stored(&folder)).await;
     let first = object(&world.request(&prompt("text", "")).await);
     assert_eq!(first["store"], true);
     let second = last(&events(&world.request(&prompt("reason", r#","stream":true"#)).await)).clone();
@@ -422,7 +386,7 @@ async fn ids_that_come_again_by_design_are_not_taken() {
             scripted(body["model"].as_str().unwrap(), "chatcmpl-417-again", body["stream"] == true)
         });
         let folder = Folder::new();
-        let world = World::start_as(engine.await, kind, folder.setup()).await;
+        let world = World::start_as(engine.await, kind, Setup::stored(&folder)).await;
         let first = object(&world.request(&prompt("text", "")).await);
         let second = last(&events(&world.request(&prompt("reason", r#","stream":true"#)).await)).clone();
         assert_eq!([&first["store"], &second["store"]], [true, true], "{kind}");
@@ -448,8 +412,8 @@ async fn fault_o15_a_slow_store_delays_nothing_but_the_end() {
         .ev(&chunk("chatcmpl-1", "{}", "\"stop\""))
         .done()
         .end();
-    let world = World::start(script, folder.setup()).await;
-    let lock = rusqlite::Connection::open(folder.file()).unwrap();
+    let world = World::start(script, Setup::stored(&folder)).await;
+    let lock = rusqlite::Connection::open(folder.path("store.db")).unwrap();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut client = world.begin_until(&prompt("m", r#","stream":true"#), r#""delta":"one""#).await;
     let opened = Instant::now();
@@ -464,11 +428,9 @@ async fn fault_o15_a_slow_store_delays_nothing_but_the_end() {
     assert_eq!(ended["response"]["store"], false);
     assert!(client.event().await.is_none());
     lock.execute_batch("ROLLBACK").unwrap();
-    let gone = async || get(&world, "resp_1").await.head.status == 404;
-    let start = Instant::now();
-    while !gone().await {
-        assert!(start.elapsed() < PATIENCE, "a response with store false must not be stored");
-    }
+    // A response with store false must not be stored.
+    let get = Request::get("/v1/responses/resp_1");
+    get.answer_until(world.proxy(), |answer| answer.head.status == 404).await;
     world.end().await;
 }
 
@@ -540,14 +502,11 @@ async fn sealed_reasoning_that_cannot_be_opened_is_refused_by_option() {
 #[tokio::test]
 async fn sealed_reasoning_lives_as_long_as_its_key() {
     let folder = Folder::new();
-    let keys = folder.0.join("keys");
-    write_secret(&keys, "k1 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n");
+    let keys = folder.write("keys", "k1 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n");
     let engine = engine().await;
-    let process = Setup::new().args(&["--engine", "vllm"]).upstream(&engine.url());
+    let process = Setup::before(&engine);
     let named = process.clone().config(&format!("[seal]\nkeys_file = \"{}\"", keys.display()));
-    let stored = process
-        .clone()
-        .config(&format!("[store]\nplace = \"sqlite:{}\"", folder.0.join("store.db").display()));
+    let stored = process.clone().config(&format!("[store]\nplace = \"{}\"", folder.store()));
     for (setup, opens) in [(named, true), (stored, true), (process, false)] {
         let first = Samewire::start(&setup).await;
         let text = sealed(&object(&prompt("reason", INCLUDE).answer(first.proxy).await));
@@ -564,7 +523,7 @@ async fn sealed_reasoning_lives_as_long_as_its_key() {
 #[tokio::test]
 async fn many_at_once_are_all_stored() {
     let folder = Folder::new();
-    let world = World::start(engine(), folder.setup()).await;
+    let world = World::start(engine(), Setup::stored(&folder)).await;
     let mut clients = Vec::new();
     for _ in 0..64 {
         clients.push(world.send(&prompt("text", r#","stream":true"#)).await);
@@ -603,9 +562,9 @@ async fn fault_o14_a_full_disk() {
     let engine = engine().await;
     let mut command = Command::new("unshare");
     command.args(["-rm", "/bin/sh", "-c", "mount -t tmpfs -o size=1m tmpfs \"$0\" && exec \"$@\""]);
-    command.arg(folder.file().parent().unwrap()).arg(env!("CARGO_BIN_EXE_samewire"));
+    command.arg(folder.folder()).arg(env!("CARGO_BIN_EXE_samewire"));
     command.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--engine", "vllm"]);
-    command.args(["--upstream", &engine.url(), "--store", &sqlite(&folder.file())]);
+    command.args(["--upstream", &engine.url(), "--store", &folder.store()]);
     let mut samewire = Samewire::spawn_as(command);
     samewire.wait_until_it_listens().await;
     let small = |more: &str| ask(&format!(r#""model":"text",{more}"input":"{}""#, "x".repeat(30_000)));
@@ -682,7 +641,7 @@ async fn fault_o02_what_a_shutdown_cuts_off_is_stored_as_failed() {
         .ev(&chunk("chatcmpl-1", r#"{"content":"Half"}"#, "null"))
         .hang();
     let engine = Engine::script(begun).await;
-    let setup = folder.setup().args(&["--engine", "vllm"]).upstream(&engine.url());
+    let setup = Setup::stored(&folder).in_front_of(&engine);
     let mut first = Samewire::start(&setup.clone().config("[timeouts]\nsettle = 0\ndrain = 1")).await;
     let mut client = prompt("m", r#","stream":true"#).begin_until(first.proxy, r#""delta":"Half""#).await;
     first.signal("TERM");

@@ -146,15 +146,7 @@ async fn a_client_that_leaves_gives_the_outputs_back() {
     let client = world.send(&hand_in(&id, ALL)).await;
     world.engine.wait_attempts(2).await;
     drop(client);
-    let start = Instant::now();
-    let answer = loop {
-        let answer = world.request(&hand_in(&id, ALL)).await;
-        if answer.head.status != 409 {
-            break answer;
-        }
-        assert!(start.elapsed() < PATIENCE);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    };
+    let answer = hand_in(&id, ALL).answer_until(world.proxy(), |answer| answer.head.status != 409).await;
     assert_eq!(object(&answer)["previous_response_id"], id);
     world.end().await;
 }
@@ -162,9 +154,8 @@ async fn a_client_that_leaves_gives_the_outputs_back() {
 /// Concurrent outputs in any combination: each counts once, and one request continues the response.
 #[tokio::test]
 async fn concurrent_outputs_each_count_once() {
-    let path = std::env::temp_dir().join(format!("samewire-outputs-{}.db", std::process::id()));
-    let world =
-        World::start(engine(), Setup::new().args(&["--store", &format!("sqlite:{}", path.display())])).await;
+    let folder = Folder::new();
+    let world = World::start(engine(), Setup::stored(&folder)).await;
     for _ in 0..10 {
         let id = called(&world, "").await;
         let before = world.engine.attempt_count();
@@ -185,9 +176,6 @@ async fn concurrent_outputs_each_count_once() {
         assert_eq!(world.engine.attempt_count(), before + 1);
     }
     world.end().await;
-    for suffix in ["", "-wal", "-shm"] {
-        let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
-    }
 }
 
 /// A client may request a stream by its `accept` header alone.

@@ -3,7 +3,7 @@
 use crate::canonical::grammar;
 use crate::sim::IntoEngine;
 use crate::sim::prelude::*;
-use crate::sim::tls::{Authority, CertifiedPair, Folder, Tunnel, connect, file_key_line};
+use crate::sim::tls::{Authority, CertifiedPair, Tunnel, connect, file_key_line};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::ClientConnection;
@@ -38,12 +38,7 @@ impl TlsWorld {
     }
 
     async fn becomes(&self, name: &str, value: f64) {
-        let waiting = async {
-            while self.metric(name).await != value {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{name} is never {value}"));
+        eventually(&format!("{name} is {value}"), async || self.metric(name).await == value).await;
     }
 
     /// Returns the certificate that new connections get.
@@ -369,11 +364,9 @@ async fn fault_o24_new_connections_see_the_new_certificate() {
     files(&secure.folder, &next);
     eventually("the new certificate", async || secure.served_certificate().await != before).await;
     assert_eq!(secure.served_certificate().await, next.der().to_vec());
-    within("its end is told", async {
-        let later = async || secure.metric("samewire_tls_certificate_expiry_seconds").await - ends;
-        while (later().await - 100.0 * 86_400.0).abs() > 60.0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    eventually("its end is told", async || {
+        let later = secure.metric("samewire_tls_certificate_expiry_seconds").await - ends;
+        (later - 100.0 * 86_400.0).abs() <= 60.0
     })
     .await;
     // Existing connections continue.

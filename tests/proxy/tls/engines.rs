@@ -2,7 +2,7 @@
 
 use crate::canonical::grammar;
 use crate::sim::prelude::*;
-use crate::sim::tls::{Authority, CertifiedPair, Folder, Tunnel, file_key_line};
+use crate::sim::tls::{Authority, CertifiedPair, Tunnel, file_key_line};
 use crate::sim::{NAME, NameFiles};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;

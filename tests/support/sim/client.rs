@@ -181,6 +181,16 @@ impl Request {
 
     /// Repeats the request until its answer is as `is_good` wants it, and returns that answer.
     pub async fn answer_until(&self, to: SocketAddr, is_good: impl Fn(&Answer) -> bool) -> Answer {
+        self.answer_within(PATIENCE, to, is_good).await
+    }
+
+    /// Does what [`Self::answer_until`] does, for at most `limit`.
+    pub async fn answer_within(
+        &self,
+        limit: Duration,
+        to: SocketAddr,
+        is_good: impl Fn(&Answer) -> bool,
+    ) -> Answer {
         let start = Instant::now();
         loop {
             let answer = self.answer(to).await;
@@ -188,7 +198,7 @@ impl Request {
                 return answer;
             }
             let (status, text) = (answer.head.status, String::from_utf8_lossy(&answer.body));
-            assert!(start.elapsed() < PATIENCE, "{} stays {status}: {text}", self.target);
+            assert!(start.elapsed() < limit, "{} stays {status}: {text}", self.target);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

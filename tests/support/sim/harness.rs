@@ -4,14 +4,11 @@ use super::client::{Answer, Client, Request};
 use super::engine::{Engine, IntoEngine};
 use super::names::NameFiles;
 use super::script::Script;
-use super::{KEY, PATIENCE, PROMPT, until};
-use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader, Write};
+use super::{Folder, KEY, PATIENCE, PROMPT, until};
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -45,7 +42,17 @@ impl Setup {
 
     /// Creates a setup with this engine as the only upstream, configured as vLLM.
     pub fn before(engine: &Engine) -> Self {
-        Self::new().upstream(&engine.url()).args(&["--engine", "vllm"])
+        Self::new().in_front_of(engine)
+    }
+
+    /// Creates a setup with a store in this folder.
+    pub fn stored(folder: &Folder) -> Self {
+        Self::new().args(&["--store", &folder.store()])
+    }
+
+    /// Adds this engine as an upstream, configured as vLLM.
+    pub fn in_front_of(self, engine: &Engine) -> Self {
+        self.upstream(&engine.url()).args(&["--engine", "vllm"])
     }
 
     /// Appends command-line arguments.
@@ -128,7 +135,8 @@ pub struct Samewire {
     reader: JoinHandle<()>,
     /// True while the reader of the log is paused.
     deaf: Arc<(Mutex<bool>, Condvar)>,
-    config: Option<PathBuf>,
+    /// Configuration file, and its folder.
+    config: Option<(Folder, PathBuf)>,
 }
 
 impl Drop for Samewire {
@@ -137,16 +145,17 @@ impl Drop for Samewire {
         let _ = self.child.kill();
         let _ = self.child.wait();
         self.resume_log();
-        if let Some(path) = &self.config {
-            let _ = std::fs::remove_file(path);
-        }
     }
 }
 
 impl Samewire {
     /// Starts the process without waiting for its listeners.
     pub fn spawn(setup: &Setup) -> Self {
-        let config = (!setup.config.is_empty()).then(|| write_config(&setup.config));
+        let config = (!setup.config.is_empty()).then(|| {
+            let folder = Folder::new();
+            let path = folder.file("samewire.toml", &setup.config);
+            (folder, PathBuf::from(path))
+        });
         let mut command = match (setup.open_files, &setup.names) {
             (None, None) => Command::new(env!("CARGO_BIN_EXE_samewire")),
             (_, Some(folder)) => {
@@ -165,7 +174,7 @@ impl Samewire {
         for url in &setup.upstreams {
             command.args(["--upstream", url]);
         }
-        if let Some(path) = &config {
+        if let Some((_, path)) = &config {
             command.arg("--config").arg(path);
         }
         command.args(&setup.args).env_clear();
@@ -182,7 +191,7 @@ impl Samewire {
         Self::run(command, None, false)
     }
 
-    fn run(mut command: Command, config: Option<PathBuf>, deaf: bool) -> Self {
+    fn run(mut command: Command, config: Option<(Folder, PathBuf)>, deaf: bool) -> Self {
         let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.expect("the binary starts");
         let logs = Arc::new(Mutex::new(Vec::new()));
@@ -380,10 +389,9 @@ impl Samewire {
 
     /// Replaces the configuration file atomically, without signalling the process.
     pub fn configure(&self, text: &str) {
-        let path = self.config.as_ref().expect("it was started with a file");
-        let new = path.with_extension("new");
-        std::fs::write(&new, text).expect("the temporary folder is writable");
-        std::fs::rename(&new, path).expect("the same folder");
+        let (folder, path) = self.config.as_ref().expect("it was started with a file");
+        let new = folder.file("samewire.new", text);
+        std::fs::rename(new, path).expect("the same folder");
     }
 
     /// Returns the number of lines read so far that contain `what`. See [`Samewire::logged`].
@@ -401,7 +409,7 @@ impl Samewire {
 
     /// Path of the configuration file.
     pub fn config(&self) -> &Path {
-        self.config.as_ref().expect("it was started with a file")
+        &self.config.as_ref().expect("it was started with a file").1
     }
 
     /// Sends a signal by name, such as `HUP`.
@@ -435,21 +443,6 @@ impl Samewire {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-}
-
-/// Writes a file that only its owner may read: samewire requires that of files with secrets.
-pub fn write_secret(path: &Path, text: &str) {
-    let _ = std::fs::remove_file(path);
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes())).expect("the temporary folder is writable");
-}
-
-fn write_config(text: &str) -> PathBuf {
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let n = COUNT.fetch_add(1, Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("samewire-test-{}-{n}.toml", std::process::id()));
-    std::fs::write(&path, text).expect("the temporary folder is writable");
-    path
 }
 
 /// World of one test: one or several engines with samewire in front of them. Must be finished with [`World::end`].

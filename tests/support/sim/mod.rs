@@ -8,6 +8,8 @@ mod addresses;
 mod chunks;
 mod client;
 mod engine;
+#[path = "../folder/mod.rs"]
+mod folder;
 mod frames;
 pub mod h2;
 mod harness;
@@ -21,8 +23,9 @@ pub use addresses::{refusing, unanswered_address};
 pub use chunks::{Chunks, Piece};
 pub use client::{Answer, Client, Ended, ErrorBody, Head, Request};
 pub use engine::{Attempt, CloseKind, Engine, IntoEngine};
+pub use folder::Folder;
 pub use frames::{frame, kinds};
-pub use harness::{IN_FORCE, LINES_OF_ONE_REQUEST, Samewire, Setup, World, write_secret};
+pub use harness::{IN_FORCE, LINES_OF_ONE_REQUEST, Samewire, Setup, World};
 pub use http2::{H2Client, Hangup, RawH2Client};
 pub use names::{Dns, DnsReply, NAME, NameFiles};
 pub use script::{Gate, MOMENTS, Script, Step, json_string};
@@ -31,9 +34,9 @@ pub use socket::{Frame, Socket};
 /// Names that nearly every test of the binary uses.
 pub mod prelude {
     pub use super::{
-        Answer, Attempt, Client, CloseKind, Ended, Engine, Gate, KEY, PATIENCE, PROMPT, Request, SOON,
-        Samewire, Script, Setup, Socket, Step, World, assert_members, assert_took, eventually, json_string,
-        until, until_within, within, write_secret,
+        Answer, Attempt, Client, CloseKind, Ended, Engine, Folder, Gate, KEY, PATIENCE, PROMPT, Request,
+        SOON, Samewire, Script, Setup, Socket, Step, World, assert_members, assert_took, eventually,
+        json_string, until, until_within, within,
     };
     pub use serde_json::{Value, json};
     pub use std::net::SocketAddr;

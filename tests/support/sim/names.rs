@@ -1,7 +1,7 @@
 //! Name resolution as on a separate machine: a mount namespace with its own `/etc/hosts`, and a DNS server whose
 //! answers a test chooses.
 
-use super::tls::Folder;
+use super::Folder;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Stdio};

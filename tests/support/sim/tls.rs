@@ -1,9 +1,8 @@
 //! Certificates made for a test, and tunnels that wrap plain connections in TLS or unwrap TLS connections.
 
-use super::write_secret;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,44 +16,6 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::version::TLS12;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client};
-
-/// Temporary folder of one test, deleted when dropped.
-pub struct Folder(PathBuf);
-
-impl Folder {
-    /// Creates an empty folder.
-    pub fn new() -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("samewire-tls-{}-{n}", std::process::id()));
-        std::fs::create_dir(&path).expect("the temporary folder is writable");
-        Self(path)
-    }
-
-    /// Path of the folder.
-    pub fn folder(&self) -> &Path {
-        &self.0
-    }
-
-    /// Returns the path of a file in the folder.
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// Writes a file as tools do: replaced atomically, readable by its owner only.
-    pub fn write(&self, name: &str, text: &str) -> PathBuf {
-        let (path, next) = (self.path(name), self.path(&format!("{name}.next")));
-        write_secret(&next, text);
-        std::fs::rename(&next, &path).expect("the folder is writable");
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Certificate with its private key, both in PEM.
 #[derive(Clone)]
