@@ -340,7 +340,7 @@ async fn what_is_under_way_is_counted() {
         let script = Script::new().begins(choice).says(choice, "a");
         if choice == 1 { script.ends(choice) } else { script.wait(&held).ends(choice) }
     };
-    let keys = crate::clients::keys::entry(KEY, "requests_per_minute = 2\ntokens_per_minute = 1000");
+    let keys = entry(KEY, "requests_per_minute = 2\ntokens_per_minute = 1000");
     let world = world(answering, Setup::new().config(&keys)).await;
     let mut client = world.send(&Request::stream(&n(3))).await;
     let head = client.head().await;

@@ -172,9 +172,12 @@ fn the_model_may_have_another_name() {
 fn defaults_of_a_minimal_request() {
     let asked = read(&request(r#""input":"hi""#)).unwrap();
     assert_eq!(asked.model, "m");
-    assert!(asked.store && !asked.background && !asked.stream && !asked.truncation_auto);
+    assert!(asked.store && !asked.background && !asked.stream && !asked.settings.truncation_auto);
     assert!(!asked.include_obfuscation && asked.previous_response_id.is_none() && asked.limit.is_none());
-    assert_eq!((asked.include, asked.dropped.len(), asked.ignored.len()), (Include::default(), 0, 0));
+    assert_eq!(
+        (asked.settings.include, asked.dropped.len(), asked.ignored.len()),
+        (Include::default(), 0, 0)
+    );
     assert_eq!(
         asked.input().collect::<Vec<_>>(),
         [r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"}]}"#]
@@ -188,11 +191,11 @@ fn defaults_of_a_minimal_request() {
     ))
     .unwrap();
     assert!(asked.stream && asked.include_obfuscation && asked.store && asked.background);
-    assert!(asked.truncation_auto);
+    assert!(asked.settings.truncation_auto);
     assert_eq!(asked.previous_response_id.as_deref(), Some("resp_1"));
     assert_eq!(asked.limit, Some(7));
     let all = Include { encrypted_reasoning: true, output_text_logprobs: true, input_image_urls: true };
-    assert_eq!(asked.include, all);
+    assert_eq!(asked.settings.include, all);
     assert_eq!(asked.dropped, ["input[3].web_search_call"]);
     assert_eq!(asked.ignored, ["context_management", "moderation"]);
     assert_eq!(asked.references().collect::<Vec<_>>(), [(1, "msg_1"), (2, "rs_1")]);
