@@ -1,10 +1,10 @@
 //! `samewire conform` as users run it: against samewire in front of engines of each recorded shape, against such an
 //! engine itself, and against servers that stall, flood or send garbage.
 
+use crate::replay::fixtures;
 use crate::sim::prelude::*;
 use crate::sim::refusing;
 use crate::sim::tls::{Authority, file_key_line};
-use std::path::Path;
 use std::process::Command;
 
 /// Result of a command: exit code, standard output, standard error.
@@ -57,7 +57,7 @@ pub async fn run(mut command: Command) -> Outcome {
 
 /// Returns the script of a recording.
 pub fn recorded(name: &str) -> Script {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name);
+    let folder = fixtures().join(name);
     let sse = folder.join("upstream.sse");
     if sse.exists() {
         return Script::new().head_sse().chunk(std::fs::read(sse).unwrap()).raw("0\r\n\r\n");

@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-fn fixtures() -> PathBuf {
+/// Returns the repository's folder of recordings.
+pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
@@ -237,12 +238,8 @@ async fn frames_are_written_one_by_one_at_the_pace_that_is_asked_for() {
 
 #[tokio::test]
 async fn other_layouts_of_captures_are_read() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("replay-layouts/vllm-9.9");
-    let write = |path: &str, text: &str| {
-        let path = folder.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    };
+    let folder = Folder::new();
+    let write = |path: &str, text: &str| folder.file(&format!("vllm-9.9/{path}"), text);
     let request = r#"{"path":"/v1/chat/completions","body":{"stream":true}}"#;
     write("plain/request.json", request);
     write(
@@ -254,7 +251,7 @@ async fn other_layouts_of_captures_are_read() {
     write("bare/upstream.sse", "data: [DONE]\r\n\r\n");
     write("bare/rewrite.json", r#"{"engine":"vllm","version":"0.33.0","max_event_bytes":4194304}"#);
     write("bare/timing.txt", "# ms, bytes\r\n1.5 16\r\n");
-    let replay = Replay::start(&[folder.to_str().unwrap()]);
+    let replay = Replay::start(&[folder.path("vllm-9.9").to_str().unwrap()]);
     let answer = replay.request(&unnamed("/v1/chat/completions", "vllm-9.9/plain", true)).await;
     assert_eq!((answer.head.status, answer.text()), (503, "no"));
     assert_eq!(answer.head.header("retry-after"), Some("7"));
@@ -269,12 +266,8 @@ async fn other_layouts_of_captures_are_read() {
 
 #[test]
 fn mistakes_are_told() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("replay-mistakes");
-    let write = |path: &str, text: &str| {
-        let path = folder.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    };
+    let folder = Folder::new();
+    let write = |path: &str, text: &str| folder.file(path, text);
     write("no-path/request.json", "{}");
     write("no-path/upstream.sse", "");
     write("no-body/request.json", r#"{"path":"/a"}"#);
@@ -295,8 +288,8 @@ fn mistakes_are_told() {
         write(&format!("{name}/upstream.sse"), "data: a\n\nda");
         write(&format!("{name}/{file}"), text);
     }
-    std::fs::create_dir_all(folder.join("empty/below")).unwrap();
-    let at = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    std::fs::create_dir_all(folder.path("empty/below")).unwrap();
+    let at = |name: &str| folder.path(name).to_str().unwrap().to_owned();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().to_string();
     for (arguments, code, expected) in [
@@ -331,7 +324,6 @@ fn mistakes_are_told() {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
         assert!(told.contains(expected), "{arguments:?}: {told}");
     }
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

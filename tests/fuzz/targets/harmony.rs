@@ -19,23 +19,33 @@ pub fn run(data: &[u8]) {
     let characters: Vec<char> = text.chars().collect();
     let pieces: Vec<String> = characters.chunks(size).map(|piece| piece.iter().collect()).collect();
     let [one, cut] = [vec![text.clone()], pieces].map(|pieces| stream(Api::Chat, &pieces, finish));
-    for case in [&one, &cut] {
-        let answer = case.run(&Cut::Whole);
-        canonical::check(case, &answer).unwrap_or_else(|wrong| panic!("{wrong}\n{}", answer.body));
-        assert_eq!(case.run(&Cut::Bytes), answer);
-    }
-    let collected = |case: &Case| {
-        let whole = Case { request: json!({"model": "m", "stream": false}), ..case.clone() }.run(&Cut::Whole);
-        (whole.status, whole.body)
-    };
-    let answer = collected(&one);
-    assert_eq!(collected(&cut), answer, "{text:?} in pieces of {size}");
+    let answer = collected(&one, &cut, &format!("{text:?} in pieces of {size}"));
     if !MARKERS.iter().any(|marker| text.contains(marker)) && !begins_marker(&text) {
-        let object: Value = serde_json::from_str(&answer.1).expect("JSON");
-        assert_eq!(object["choices"][0]["message"]["content"].as_str().unwrap_or_default(), text, "{}", answer.1);
+        assert_eq!(text_of(&answer), text, "{answer}");
     }
     let responses = stream(Api::Responses, &[text], finish);
     response::check(&Case { options: json!({}), ..responses }, &[size]).unwrap_or_else(|wrong| panic!("{wrong}"));
+}
+
+/// Checks both cases, which differ in the cuts of their text only, and returns their answer as a whole one.
+pub(super) fn collected(one: &Case, cut: &Case, what: &str) -> String {
+    let [one, cut] = [one, cut].map(|case| {
+        let answer = case.run(&Cut::Whole);
+        canonical::check(case, &answer).unwrap_or_else(|wrong| panic!("{wrong}\n{}", answer.body));
+        assert_eq!(case.run(&Cut::Bytes), answer);
+        let mut case = case.clone();
+        case.request["stream"] = false.into();
+        let whole = case.run(&Cut::Whole);
+        (whole.status, whole.body)
+    });
+    assert_eq!(cut, one, "{what}");
+    one.1
+}
+
+/// Returns the text of a whole answer.
+pub(super) fn text_of(answer: &str) -> String {
+    let object: Value = serde_json::from_str(answer).expect("JSON");
+    object["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Returns true if the end of the text could be the beginning of a marker.

@@ -2,12 +2,11 @@
 //! and text that is not a call stays unchanged.
 
 use super::feed::Feed;
-use super::harmony::stream;
-use crate::canonical;
-use crate::cases::{Case, Cut};
+use super::harmony::{collected, stream, text_of};
+use crate::cases::Case;
 use crate::laws::response;
 use samewire::wire::Api;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const PARSERS: [&str; 24] = [
     "auto", "hermes", "qwen3", "qwen3_coder", "glm45", "llama3_json", "pythonic", "olmo3", "lfm2", "mistral",
@@ -35,22 +34,9 @@ pub fn run(data: &[u8]) {
         options: json!({"parser": parser}),
         ..stream(Api::Chat, &pieces, finish)
     });
-    for case in [&one, &cut] {
-        let answer = case.run(&Cut::Whole);
-        canonical::check(case, &answer).unwrap_or_else(|wrong| panic!("{wrong}\n{}", answer.body));
-        assert_eq!(case.run(&Cut::Bytes), answer);
-    }
-    let collected = |case: &Case| {
-        let mut case = case.clone();
-        case.request["stream"] = false.into();
-        let whole = case.run(&Cut::Whole);
-        (whole.status, whole.body)
-    };
-    let answer = collected(&one);
-    assert_eq!(collected(&cut), answer, "{parser}: {text:?} in pieces of {size}");
+    let answer = collected(&one, &cut, &format!("{parser}: {text:?} in pieces of {size}"));
     if !text.contains(['<', '[', '{', ']', '`', 'f']) && !["olmo3", "minimax_m2", "step3", "deepseek_r1"].contains(&parser) {
-        let object: Value = serde_json::from_str(&answer.1).expect("JSON");
-        assert_eq!(object["choices"][0]["message"]["content"].as_str().unwrap_or_default(), text, "{}", answer.1);
+        assert_eq!(text_of(&answer), text, "{answer}");
     }
     let responses = Case { options: json!({"parser": parser}), ..stream(Api::Responses, &[text], finish) };
     response::check(&responses, &[size]).unwrap_or_else(|wrong| panic!("{wrong}"));

@@ -66,15 +66,9 @@ async fn fault_o31_what_cannot_be_kept_is_refused_and_nothing_stays() {
 /// deletion, too.
 #[tokio::test]
 async fn files_are_named_in_messages() {
-    let engine = Engine::answering(|attempt: &Attempt| {
-        let body = attempt.json();
-        let said = body["messages"].to_string();
-        let text = serde_json::to_string(&said).expect("JSON");
-        Script::ok(format!(
-            r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":{text}}},"finish_reason":"stop"}}]}}"#
-        ))
-    })
-    .await;
+    let engine =
+        Engine::answering(|attempt: &Attempt| Script::completion(&attempt.json()["messages"].to_string()))
+            .await;
     let world = World::start(engine, batches("").config("[limits]\nmax_body_bytes = 1048576")).await;
     let of = |purpose: &str, content: &str| {
         form(&format!(
@@ -309,7 +303,7 @@ async fn fault_o31_a_batch_that_ends_without_room_names_no_file() {
     object(proxy, Request::post(&format!("/v1/batches/{id}/cancel"), "")).await;
     let over = super::ended(proxy, &id).await;
     assert_eq!((&over["status"], &over["output_file_id"]), (&"cancelled".into(), &Value::Null));
-    assert_eq!(over["request_counts"], super::json(r#"{"total":1,"completed":0,"failed":0}"#), "{over}");
+    assert_eq!(over["request_counts"], parsed(r#"{"total":1,"completed":0,"failed":0}"#), "{over}");
     world.end().await;
 }
 

@@ -34,7 +34,7 @@ async fn fault_o37_blank_lines_take_no_memory() {
     assert!(grown < 16 << 20, "{grown} bytes");
     gate.open();
     let over = super::ended(proxy, id).await;
-    assert_eq!(over["request_counts"], super::json(r#"{"total":2,"completed":2,"failed":0}"#), "{over}");
+    assert_eq!(over["request_counts"], parsed(r#"{"total":2,"completed":2,"failed":0}"#), "{over}");
     assert_eq!(results(proxy, &over["output_file_id"]).await.len(), 2);
 }
 
@@ -90,10 +90,7 @@ async fn fault_o35_lines_leave_memory_to_clients() {
         let script = Script::new();
         let is_line = prompt_of(attempt).starts_with('l');
         let script = if is_line { script.wait(&held) } else { script };
-        script.json(
-            "200 OK",
-            r#"{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}"#,
-        )
+        script.followed_by(Script::completion("a"))
     });
     let world = narrow(engine.await).await;
     let lines: String = (0..6).map(|n| line(&n.to_string(), &"l".repeat(300_000))).collect();

@@ -15,10 +15,6 @@ fn batches(more: &str) -> Setup {
     Setup::new().config(&format!("[batch]\nenabled = true\n{more}"))
 }
 
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
-}
-
 /// Returns an upload of this file, as the SDKs send it.
 fn upload(content: &str) -> Request {
     form(&format!(
@@ -91,7 +87,7 @@ async fn content(proxy: SocketAddr, file: &Value) -> String {
 async fn results(proxy: SocketAddr, file: &Value) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for line in content(proxy, file).await.lines() {
-        let line = json(line);
+        let line = parsed(line);
         let id = line["custom_id"].as_str().unwrap().to_owned();
         assert!(all.insert(id.clone(), line).is_none(), "{id} twice");
     }

@@ -1,7 +1,7 @@
 //! Room at engines for the lines of batches.
 
 use super::{
-    batches, echo, echo_after, ended, json, line, object, prompt_of, refusal, started, until_batch, world,
+    batches, echo, echo_after, ended, line, object, prompt_of, refusal, started, until_batch, world,
 };
 use crate::sim::prelude::*;
 
@@ -29,7 +29,7 @@ async fn complete(gate: &Gate, world: &World, id: &str, lines: usize) {
     gate.open();
     let over = ended(world.proxy(), id).await;
     let counts = format!(r#"{{"total":{lines},"completed":{lines},"failed":0}}"#);
-    assert_eq!(over["request_counts"], json(&counts), "{over}");
+    assert_eq!(over["request_counts"], parsed(&counts), "{over}");
 }
 
 fn completed(batch: &Value) -> &Value {
@@ -80,7 +80,7 @@ async fn fault_o35_a_line_waits_for_an_engine_that_is_busy() {
     });
     let world = world(engine.await, "").await;
     let over = ended(world.proxy(), &started(world.proxy(), &line("a", "x")).await).await;
-    assert_eq!(over["request_counts"], json(r#"{"total":1,"completed":1,"failed":0}"#), "{over}");
+    assert_eq!(over["request_counts"], parsed(r#"{"total":1,"completed":1,"failed":0}"#), "{over}");
     world.end().await;
 }
 

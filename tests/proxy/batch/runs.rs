@@ -1,8 +1,8 @@
 //! Batches from their input to their output.
 
 use super::{
-    batch, content, create, echo, echo_after, ended, json, line, object, prompt_of, refusal, results,
-    started, text_of, until_batch, upload, uploaded, world,
+    batch, content, create, echo, echo_after, ended, line, object, prompt_of, refusal, results, started,
+    text_of, until_batch, upload, uploaded, world,
 };
 use crate::sim::prelude::*;
 
@@ -32,14 +32,14 @@ async fn a_batch_is_run_and_told_as_the_api_does() {
         ("output_file_id", Value::Null),
         ("error_file_id", Value::Null),
         ("errors", Value::Null),
-        ("metadata", json(r#"{"a":"b"}"#)),
+        ("metadata", parsed(r#"{"a":"b"}"#)),
     ] {
         assert_eq!(made[field], value, "{field}");
     }
     assert_eq!(made["expires_at"].as_u64().unwrap() - made["created_at"].as_u64().unwrap(), 86_400);
     let over = ended(proxy, id).await;
     assert_eq!((&over["status"], &over["error_file_id"]), (&"completed".into(), &Value::Null), "{over}");
-    assert_eq!(over["request_counts"], json(r#"{"total":2,"completed":2,"failed":0}"#));
+    assert_eq!(over["request_counts"], parsed(r#"{"total":2,"completed":2,"failed":0}"#));
     assert_eq!((&over["usage"]["input_tokens"], &over["usage"]["total_tokens"]), (&6.into(), &10.into()));
     for time in ["in_progress_at", "finalizing_at", "completed_at"] {
         assert!(over[time].as_u64().is_some(), "{time}: {over}");
@@ -132,7 +132,7 @@ async fn fault_o34_failed_lines_are_in_the_file_of_errors() {
     let over =
         ended(proxy, &started(proxy, &format!("{}{}{refused}", line("a", "good"), line("b", "bad"))).await)
             .await;
-    assert_eq!(over["request_counts"], json(r#"{"total":3,"completed":1,"failed":2}"#), "{over}");
+    assert_eq!(over["request_counts"], parsed(r#"{"total":3,"completed":1,"failed":2}"#), "{over}");
     assert_eq!(results(proxy, &over["output_file_id"]).await.keys().collect::<Vec<_>>(), ["a"]);
     let errors = results(proxy, &over["error_file_id"]).await;
     assert_eq!(errors.keys().collect::<Vec<_>>(), ["b", "c"]);
@@ -188,7 +188,7 @@ async fn fault_o33_a_cancelled_batch_tries_no_more() {
     object(proxy, Request::post(&format!("/v1/batches/{id}/cancel"), "")).await;
     let over = ended(proxy, &id).await;
     assert_eq!(over["status"], "cancelled");
-    assert_eq!(over["request_counts"], json(r#"{"total":2,"completed":0,"failed":2}"#), "{over}");
+    assert_eq!(over["request_counts"], parsed(r#"{"total":2,"completed":0,"failed":2}"#), "{over}");
     let errors = results(proxy, &over["error_file_id"]).await;
     assert!(errors.values().all(|line| line["response"]["status_code"] == 503), "{errors:?}");
     world.end().await;
@@ -207,7 +207,7 @@ async fn fault_o33_a_batch_expires() {
     let over = ended(proxy, &id).await;
     assert_eq!(over["status"], "expired");
     assert!(over["expired_at"].as_u64() >= over["expires_at"].as_u64(), "{over}");
-    assert_eq!(over["request_counts"], json(r#"{"total":6,"completed":1,"failed":5}"#));
+    assert_eq!(over["request_counts"], parsed(r#"{"total":6,"completed":1,"failed":5}"#));
     let errors = results(proxy, &over["error_file_id"]).await;
     assert_eq!(errors.len(), 5);
     assert!(errors.values().all(|line| line["error"]["code"] == "batch_expired"), "{errors:?}");

@@ -86,8 +86,7 @@ async fn leaving_at_any_wait_of_a_stream() {
 
 #[tokio::test]
 async fn leaving_at_any_wait_of_a_whole_answer() {
-    const BODY: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"whole"},"finish_reason":"stop"}]}"#;
-    let world = alone(ENOUGH, |_| Script::new().sleep(MS * 3).json("200 OK", BODY)).await;
+    let world = alone(ENOUGH, |_| Script::new().sleep(MS * 3).followed_by(Script::completion("whole"))).await;
     explored(&world, 200, true, |_| Request::plain("")).await;
     world.end().await;
 }

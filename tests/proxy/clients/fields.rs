@@ -11,7 +11,7 @@ async fn any_engine() -> Engine {
     Engine::answering(|attempt| match attempt.target.as_str() {
         "/v1/embeddings" => Script::ok(r#"{"object":"list","model":"m","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"usage":{"prompt_tokens":1,"total_tokens":1}}"#),
         "/v1/completions" => Script::ok(r#"{"id":"cmpl-1","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"x","logprobs":null,"finish_reason":"stop"}]}"#),
-        _ => Script::ok(r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#),
+        _ => Script::completion("x"),
     })
     .await
 }

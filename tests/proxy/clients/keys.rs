@@ -471,6 +471,17 @@ async fn keys_that_are_all_disabled_leave_nobody() {
     world.end().await;
 }
 
+/// Checks that each request to an engine has this authorization, and no other key.
+pub fn sees(engine: &Engine, seen: Option<&str>, what: &str) {
+    for attempt in engine.attempts() {
+        assert_eq!(attempt.header("authorization"), seen, "{what}: {}", attempt.target);
+        assert_eq!(attempt.header("x-api-key"), None, "{what}");
+        let head = String::from_utf8_lossy(&attempt.head);
+        let whole = head.replace(seen.unwrap_or("-"), "") + attempt.text();
+        assert!(!whole.contains("sk-"), "{what}: {whole}");
+    }
+}
+
 #[tokio::test]
 async fn the_engine_sees_no_key_but_its_own() {
     let folder = Folder::new();
@@ -493,14 +504,8 @@ async fn the_engine_sees_no_key_but_its_own() {
         socket.exchange(&prompted("text", "")).await;
         let azure = prompt("text", "").target("/openai/v1/responses").without("authorization");
         assert_eq!(world.request(&azure.header("api-key", KEY)).await.head.status, 200);
-        let attempts = world.engine.attempts();
-        assert!(attempts.len() >= 5, "{}", attempts.len());
-        for attempt in attempts {
-            assert_eq!(attempt.header("authorization"), seen, "{lines}: {}", attempt.target);
-            let head = String::from_utf8_lossy(&attempt.head);
-            let whole = head.replace(seen.unwrap_or("-"), "") + attempt.text();
-            assert!(!whole.contains("sk-"), "{lines}: {whole}");
-        }
+        assert!(world.engine.attempt_count() >= 5, "{}", world.engine.attempt_count());
+        sees(&world.engine, seen, lines);
         drop(socket);
         world.end().await;
     }

@@ -20,7 +20,7 @@ fn content(role: &str, parts: &str) -> Request {
 async fn chat_engine() -> Engine {
     Engine::answering(|attempt| match attempt.target.as_str() {
         "/v1/embeddings" => Script::ok(r#"{"object":"list","model":"m","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"usage":{"prompt_tokens":1,"total_tokens":1}}"#),
-        _ => Script::ok(r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#),
+        _ => Script::completion("x"),
     })
     .await
 }

@@ -7,7 +7,7 @@ async fn engine() -> Engine {
     let all = json!([
         {"id": "base", "object": "model", "created": 1, "owned_by": "vllm", "root": "/weights", "parent": null, "max_model_len": 2048, "permission": []},
         {"id": "adapter", "object": "model", "created": 1, "owned_by": "vllm", "root": "/lora", "parent": "base", "max_model_len": null},
-        {"id": "cpp", "object": "model", "created": 1, "owned_by": "llamacpp", "meta": {"n_ctx_train": 512}},
+        {"id": "org/cpp", "object": "model", "created": 1, "owned_by": "llamacpp", "meta": {"n_ctx_train": 512}},
     ]);
     engine.set_models(Script::ok(json!({"object": "list", "data": all})));
     engine
@@ -19,18 +19,28 @@ async fn told(world: &World, target: &str) -> Value {
 
 #[tokio::test]
 async fn what_engines_tell_of_a_model_is_kept() {
-    let models = "[[model]]\nname = \"cpp\"\naliases = [\"small\"]\ncontext_length = 256\n";
+    let models = "[[model]]\nname = \"org/cpp\"\naliases = [\"small\"]\ncontext_length = 256\n";
     let world = World::start(engine(), Setup::new().config(models)).await;
     let list = told(&world, "/v1/models").await;
     let expected = json!([
         {"id": "base", "object": "model", "created": 1, "owned_by": "vllm", "root": "/weights", "parent": null, "max_model_len": 2048, "context_length": 2048},
         {"id": "adapter", "object": "model", "created": 1, "owned_by": "vllm", "root": "/lora", "parent": "base"},
-        {"id": "cpp", "object": "model", "created": 1, "owned_by": "llamacpp", "context_length": 256},
+        {"id": "org/cpp", "object": "model", "created": 1, "owned_by": "llamacpp", "context_length": 256},
         {"id": "small", "object": "model", "created": 1, "owned_by": "llamacpp", "context_length": 256},
     ]);
     assert_eq!(list, json!({"object": "list", "data": expected}));
     assert_eq!(told(&world, "/v1/models/small").await, expected[3]);
-    assert_eq!(told(&world, "/v1/models/adapter").await, expected[1]);
+    assert_eq!(told(&world, "/v1/models/org/cpp").await, expected[2]);
+    let found = world.get("/v1/models/adapter").await.with_status(200);
+    assert_eq!(
+        (found.json(), found.head.header("content-type")),
+        (expected[1].clone(), Some("application/json"))
+    );
+    assert!(found.text().starts_with(r#"{"id":"adapter","object":"model","created":"#), "{}", found.text());
+    let text = world.get("/v1/models").await.text().to_owned();
+    assert!(text.starts_with(r#"{"object":"list","data":[{"id":"base","object":"model","#), "{text}");
+    let missing = world.get("/v1/models/other").await;
+    assert_eq!(missing.failure(), "404 invalid_request_error model_not_found");
     world.end().await;
 }
 

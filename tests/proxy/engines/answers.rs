@@ -217,35 +217,6 @@ async fn a_connection_serves_many_requests() {
 }
 
 #[tokio::test]
-async fn models_are_listed_and_found() {
-    let world = World::start(Script::new(), Setup::new()).await;
-    let list = world.get("/v1/models").await;
-    assert_eq!((list.head.status, list.head.header("content-type")), (200, Some("application/json")));
-    assert!(
-        list.text().starts_with(r#"{"object":"list","data":[{"id":"m","object":"model","#),
-        "{}",
-        list.text()
-    );
-    let found = world.get("/v1/models/m").await.with_status(200);
-    assert!(found.text().starts_with(r#"{"id":"m","object":"model","created":"#), "{}", found.text());
-    let missing = world.get("/v1/models/other").await;
-    assert_eq!(missing.failure(), "404 invalid_request_error model_not_found");
-    world.end().await;
-}
-
-#[tokio::test]
-async fn a_model_with_a_slash_in_its_name_is_found() {
-    let engine = Engine::script(Script::new()).await;
-    engine.set_models(Script::ok(
-        r#"{"object":"list","data":[{"id":"org/name","object":"model","created":5,"owned_by":"sglang"}]}"#,
-    ));
-    let world = World::start_as(engine, "sglang", Setup::new()).await;
-    let found = world.get("/v1/models/org/name").await.with_status(200);
-    assert!(found.text().starts_with(r#"{"id":"org/name""#), "{}", found.text());
-    world.end().await;
-}
-
-#[tokio::test]
 async fn embeddings_pass_with_usage_normalised() {
     let vector = "[0.10000000000000000555,-1e-7,3]";
     let body = format!(

@@ -135,9 +135,8 @@ async fn fault_u12b_tokens_that_come_together_with_the_cut() {
 async fn fault_u12b_burst_and_cut_in_a_running_stream() {
     for manner in [CloseKind::Fin, CloseKind::Rst] {
         let burst = Script::new().tok("b", 6, Duration::ZERO).in_one_write().close(manner);
-        let mut script = Script::stream().tok("a", 1, Duration::ZERO).sleep(Duration::from_millis(5));
-        script.0.extend(burst.0);
-        let world = World::start(script, Setup::new().allow_errors()).await;
+        let begun = Script::stream().tok("a", 1, Duration::ZERO).sleep(Duration::from_millis(5));
+        let world = World::start(begun.followed_by(burst), Setup::new().allow_errors()).await;
         let expected = Canonical::new().role().tok("a", 1).tok("b", 6).error(INCOMPLETE);
         for round in 0..100 {
             check(&world.stream("").await, &expected, &format!("{manner:?}, round {round}"));

@@ -75,17 +75,6 @@ async fn becomes_ready(world: &World) {
     within("it is ready", world.wait_until_up()).await;
 }
 
-/// Returns how often a route was requested.
-fn asked(engine: &Engine, path: &str) -> usize {
-    engine.probes().iter().filter(|probe| probe.target == path).count()
-}
-
-/// Waits for some more probes.
-async fn probes(engine: &Engine, more: usize) {
-    let before = asked(engine, "/v1/models");
-    until("probes", || asked(engine, "/v1/models") >= before + more).await;
-}
-
 /// Returns the metric that describes the upstream.
 async fn info(world: &World) -> String {
     let metrics = world.samewire.metrics().await;
@@ -112,8 +101,8 @@ async fn an_engine_says_what_it_is_before_it_is_asked_for_anything() {
         }
         let labels = format!(r#"engine="vllm",version="{expected}",front_end="own"}} 1"#);
         assert_eq!(info(&world).await, labels);
-        probes(&world.engine, 5).await;
-        assert_eq!(asked(&world.engine, "/version"), 1, "it is not requested again and again");
+        world.engine.wait_probes("/v1/models", 5).await;
+        assert_eq!(world.engine.probe_count("/version"), 1, "it is not requested again and again");
         world.samewire.logged(NEWS, 1).await;
         assert!(
             world.samewire.admin("/readyz").await.text().lines().eq(["ok"]),
@@ -143,7 +132,7 @@ async fn sglang_tells_its_version_and_parsers_where_it_tells_them() {
             format!("tool_call_parser={}", tools.unwrap_or("none")),
         ];
         becomes(&world, &expected.iter().map(String::as_str).collect::<Vec<_>>()).await;
-        assert!(asked(&world.engine, "/health") > 0 && asked(&world.engine, "/health_generate") == 0);
+        assert!(world.engine.probe_count("/health") > 0 && world.engine.probe_count("/health_generate") == 0);
         world.end().await;
     }
 }
@@ -163,7 +152,7 @@ async fn other_engines_are_known_too() {
         engine.set_route(place, says);
         let world = World::start_as(engine, "auto", Setup::new().config(QUICK)).await;
         becomes_ready(&world).await;
-        probes(&world.engine, 2).await;
+        world.engine.wait_probes("/v1/models", 2).await;
         becomes(&world, &expected).await;
         assert_eq!(world.stream("").await.head.status, 200);
         world.end().await;
@@ -192,8 +181,8 @@ async fn probes_of_a_gateway_cost_nothing() {
             becomes(&world, &expected).await;
             // The marks of the engine behind it do not cause requests for its health.
             assert_eq!(world.stream("").await.head.status, 200);
-            probes(&world.engine, 5).await;
-            assert_eq!(asked(&world.engine, "/health"), 0);
+            world.engine.wait_probes("/v1/models", 5).await;
+            assert_eq!(world.engine.probe_count("/health"), 0);
             assert!(upstream_line(&world).await.contains("ready=yes"));
             if knows {
                 becomes(&world, &expected).await;
@@ -213,7 +202,7 @@ async fn what_lists_no_models_has_a_health_check() {
     engine.set_models(Script::new().whole("404 Not Found", "", ""));
     let world = World::start_as(engine, "generic", Setup::new().config(QUICK).allow_errors()).await;
     becomes_ready(&world).await;
-    assert!(asked(&world.engine, "/health") > 0);
+    assert!(world.engine.probe_count("/health") > 0);
     world.engine.set_health(Script::new().whole("500 Internal Server Error", "", ""));
     becomes(&world, &["ready=no"]).await;
     world.end().await;
@@ -259,7 +248,7 @@ async fn an_engine_that_refuses_probes_is_identified_by_other_routes() {
     becomes_ready(&world).await;
     becomes(&world, &["engine=auto", "found_by=nothing", "version=unknown"]).await;
     world.engine.set_route("/version", version("0.10.2"));
-    probes(&world.engine, 4).await;
+    world.engine.wait_probes("/v1/models", 4).await;
     becomes(&world, &["engine=auto"]).await;
     let metrics = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} 0.0\n";
     world.engine.set_route("/metrics", Script::new().whole("200 OK", "text/plain", metrics));
@@ -298,11 +287,11 @@ async fn an_engine_that_refuses_all_probes_is_identified_by_its_answers() {
     ] {
         let world = unknown(stream(events), Setup::new().config(QUICK)).await;
         becomes_ready(&world).await;
-        probes(&world.engine, 3).await;
+        world.engine.wait_probes("/v1/models", 3).await;
         assert_eq!(world.stream("").await.head.status, 200);
         becomes(&world, expected).await;
         // Probes refused for lack of a key do not discard known facts.
-        probes(&world.engine, 5).await;
+        world.engine.wait_probes("/v1/models", 5).await;
         becomes(&world, expected).await;
         world.end().await;
     }
@@ -313,9 +302,9 @@ async fn what_a_model_says_names_no_engine() {
     let says = r#"{"matched_stop": 1, "matched_stop":null,"system_fingerprint":"vllm-9.9.9-x","stop_reason":"id":"chatcmpl-"#;
     let world = unknown(Script::stream().text(says).stop(), Setup::new().config(QUICK)).await;
     becomes_ready(&world).await;
-    probes(&world.engine, 3).await;
+    world.engine.wait_probes("/v1/models", 3).await;
     assert!(world.stream("").await.text().contains("matched_stop"), "the words went through");
-    probes(&world.engine, 3).await;
+    world.engine.wait_probes("/v1/models", 3).await;
     becomes(&world, &["engine=auto", "version=unknown"]).await;
     world.end().await;
 }
@@ -337,7 +326,7 @@ async fn another_version_under_the_same_address_is_noticed() {
     becomes(&world, &["engine=sglang", "version=unknown"]).await;
     world.engine.set_route("/get_server_info", server_info("0.4.9", None, None));
     becomes(&world, &["engine=sglang", "version=0.4.9"]).await;
-    probes(&world.engine, 5).await;
+    world.engine.wait_probes("/v1/models", 5).await;
     // Each change once.
     world.samewire.logged(NEWS, 5).await;
     world.end().await;
@@ -367,7 +356,7 @@ async fn an_answer_that_breaks_off_is_a_reason_to_look() {
     becomes_ready(&world).await;
     becomes(&world, &["version=0.21.0"]).await;
     world.engine.set_route("/version", version("0.32.0"));
-    probes(&world.engine, 5).await;
+    world.engine.wait_probes("/v1/models", 5).await;
     becomes(&world, &["version=0.21.0"]).await;
     world.stream("").await;
     becomes(&world, &["version=0.32.0"]).await;
@@ -395,7 +384,7 @@ async fn identification_does_not_affect_health() {
         let world = World::start_as(engine, "auto", Setup::new().config(QUICK)).await;
         becomes_ready(&world).await;
         // One of them has certainly begun after it was ready, and has ended.
-        probes(&world.engine, 2).await;
+        world.engine.wait_probes("/v1/models", 2).await;
         let line = upstream_line(&world).await;
         assert!(line.contains("ready=yes engine=sglang") && !line.contains("CANARY"), "{line}");
         assert_eq!(world.samewire.admin("/readyz").await.head.status, 200);
@@ -415,9 +404,9 @@ async fn a_configured_engine_stays_what_it_is() {
     world.end().await;
     let world = World::start_as(vllm("0.21.0"), "generic", Setup::new().config(QUICK)).await;
     becomes_ready(&world).await;
-    probes(&world.engine, 3).await;
+    world.engine.wait_probes("/v1/models", 3).await;
     becomes(&world, &["engine=generic", "version=unknown"]).await;
-    assert_eq!(asked(&world.engine, "/version"), 0);
+    assert_eq!(world.engine.probe_count("/version"), 0);
     world.end().await;
 }
 

@@ -278,11 +278,10 @@ async fn fault_u54_a_choice_without_a_message_is_no_answer() {
 
 #[tokio::test]
 async fn fault_u39_early_hints_are_skipped() {
-    let mut script = Script::new().raw("HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n");
-    script.0.extend(Script::answer("a", 2).0);
-    let world = World::start(script, Setup::new()).await;
-    assert_eq!(world.stream("").await.text(), Canonical::answer("a", 2).text());
-    world.end().await;
+    let hints = Script::new().raw("HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n");
+    let script = hints.followed_by(Script::answer("a", 2));
+    let answer = World::answer(script, Setup::new(), &Request::stream("")).await;
+    assert_eq!(answer.text(), Canonical::answer("a", 2).text());
 }
 
 #[tokio::test]
@@ -309,9 +308,8 @@ async fn fault_u39_bytes_after_done_and_after_the_answer() {
 
 #[tokio::test]
 async fn fault_u41_answer_longer_than_its_length() {
-    let body = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#;
     let rest = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n\"foreign";
-    let mut long = Script::ok(body).bytes();
+    let mut long = Script::completion("x").bytes();
     long.extend_from_slice(rest.as_bytes());
     let world = World::start(Script::new().raw(long), Setup::new()).await;
     for _ in 0..5 {
@@ -548,11 +546,8 @@ async fn large_events_within_the_limit_pass() {
 #[tokio::test]
 async fn large_whole_answers_do_not_stall() {
     let text = "a".repeat(8 << 20);
-    let body = format!(
-        r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}"}},"finish_reason":"stop"}}]}}"#
-    );
-    let answer = World::answer(Script::ok(&body), Setup::new(), &Request::plain("")).await.with_status(200);
-    assert!(answer.text().contains(&text), "the whole text");
+    let answer = World::answer(Script::completion(&text), Setup::new(), &Request::plain("")).await;
+    assert!(answer.with_status(200).text().contains(&text), "the whole text");
 }
 
 #[tokio::test]

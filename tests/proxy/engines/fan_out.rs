@@ -2,6 +2,7 @@
 //! one answer.
 
 use crate::clients::keys::{SECOND, entry, with};
+use crate::pool::PATIENT;
 use crate::sim::ErrorBody;
 use crate::sim::prelude::*;
 use rand::rngs::StdRng;
@@ -157,21 +158,26 @@ fn usage_of(count: u64) -> Value {
             "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}})
 }
 
+/// Checks that a stream ended well and has this many choices with their texts. Returns its usage.
+fn choices_of(answer: &Answer, count: usize) -> Option<Value> {
+    assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk));
+    let told = StreamContent::of(answer.text());
+    assert_eq!((told.done, &told.error), (true, &None), "{}", answer.text());
+    assert_eq!(told.choices.len(), count);
+    for choice in 0..count as u64 {
+        assert_eq!(told.text(choice), format!("{choice}.0 {choice}.1 "));
+        assert_eq!(told.finish(choice), "stop");
+    }
+    told.usage
+}
+
 #[tokio::test]
 async fn a_stream_has_all_choices() {
     let world = world(good, Setup::new()).await;
     for count in [2_usize, 3, 16] {
         let answer = world.stream(&n(count)).await;
-        assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk));
         assert_eq!(answer.head.header("x-samewire-attempts"), Some("1"));
-        let told = StreamContent::of(answer.text());
-        assert_eq!((told.done, &told.error), (true, &None));
-        assert_eq!(told.usage, Some(usage_of(count as u64)));
-        assert_eq!(told.choices.len(), count);
-        for choice in 0..count as u64 {
-            assert_eq!(told.text(choice), format!("{choice}.0 {choice}.1 "));
-            assert_eq!(told.finish(choice), "stop");
-        }
+        assert_eq!(choices_of(&answer, count), Some(usage_of(count as u64)));
     }
     // Usage is not sent unless requested.
     let told = StreamContent::of(world.stream(r#","n":2"#).await.text());
@@ -201,7 +207,7 @@ async fn a_stream_has_all_choices() {
 async fn a_whole_answer_has_all_choices() {
     let (gate, held) = Gate::pair();
     let answering = move |attempt: &Attempt| match choice_of(attempt) {
-        0 => Script(Script::new().wait(&held).0.into_iter().chain(good(attempt).0).collect()),
+        0 => Script::new().wait(&held).followed_by(good(attempt)),
         _ => good(attempt),
     };
     let world = world(answering, Setup::new()).await;
@@ -393,9 +399,7 @@ async fn the_size_limit_applies_to_all_choices_together() {
 #[tokio::test]
 async fn bodies_of_all_choices_count_against_the_budget() {
     let (gate, held) = Gate::pair();
-    let answering = move |attempt: &Attempt| {
-        Script(Script::new().wait(&held).0.into_iter().chain(good(attempt).0).collect())
-    };
+    let answering = move |attempt: &Attempt| Script::new().wait(&held).followed_by(good(attempt));
     let keys = [entry(KEY, ""), entry(SECOND, "priority = 7")].concat();
     let setup = Setup::new().config(&format!("[limits]\nbodies_in_flight_bytes = 1000000\n{keys}"));
     let world = world(answering, setup).await;
@@ -488,9 +492,7 @@ async fn one_that_breaks_in_a_stream_ends_it() {
         for (how, _) in BREAKS {
             let (gate, held) = Gate::pair();
             let answering = move |attempt: &Attempt| match choice_of(attempt) {
-                own if own == choice => {
-                    Script(Script::new().wait(&held).0.into_iter().chain(broken(how, choice).0).collect())
-                }
+                own if own == choice => Script::new().wait(&held).followed_by(broken(how, choice)),
                 // One choice is complete already.
                 own if own == (choice + 1) % 3 => stream(own),
                 own => Script::new().begins(own).says(own, "b").hang(),
@@ -604,11 +606,10 @@ async fn each_choice_may_be_answered_elsewhere() {
                     retried.open();
                 }
                 // The other choices wait for this one, so that nothing has been sent when it fails.
-                let script = Script::new().wait(&retried);
-                Script(script.0.into_iter().chain(good(attempt).0).collect())
+                Script::new().wait(&retried).followed_by(good(attempt))
             };
             let engines = Engine::several(2, answering).await;
-            let setup = Setup::new().allow_errors().config("[health]\ninterval = 60\ndown_after = 100000");
+            let setup = Setup::new().allow_errors().config(PATIENT);
             let world = World::fleet_up(engines, setup, &[RUST, RUST]).await;
             let request = if is_stream { Request::stream(&n(3)) } else { Request::plain(r#","n":3"#) };
             let answer = world.request(&request).await;
@@ -638,7 +639,7 @@ async fn each_choice_may_be_answered_elsewhere() {
 #[tokio::test]
 async fn all_choices_go_the_same_way() {
     let engines = (0..5).map(|_| Script::new().rst());
-    let setup = Setup::new().allow_errors().config("[health]\ninterval = 60\ndown_after = 100000");
+    let setup = Setup::new().allow_errors().config(PATIENT);
     let world = World::fleet_up(engines, setup, &[RUST; 5]).await;
     let answer = world.stream(&n(8)).await;
     assert_eq!(answer.fault().code.as_deref(), Some("upstream_reset"));
@@ -652,7 +653,7 @@ async fn all_choices_go_the_same_way() {
 #[tokio::test]
 async fn who_gives_one_steps_in_for_who_gives_several() {
     let engines = vec![Engine::script(broken("refused", 0)).await, Engine::answering(good).await];
-    let setup = Setup::new().allow_errors().config("[health]\ninterval = 60\ndown_after = 100000");
+    let setup = Setup::new().allow_errors().config(PATIENT);
     let world = World::fleet_up(engines, setup, &["", RUST]).await;
     // Chance decides which engine is first.
     let (mut asked, mut twice) = (0, 0);
@@ -804,15 +805,7 @@ async fn an_engine_that_gives_one_is_asked_for_the_others() {
                 let attempts = world.engine.attempt_count();
                 if streamed {
                     let answer = world.stream(&n(count)).await;
-                    assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk));
-                    let told = StreamContent::of(answer.text());
-                    assert_eq!((told.done, &told.error), (true, &None), "{}", answer.text());
-                    assert_eq!(told.usage, Some(usage_of(count as u64)), "{round}");
-                    assert_eq!(told.choices.len(), count);
-                    for choice in 0..count as u64 {
-                        assert_eq!(told.text(choice), format!("{choice}.0 {choice}.1 "));
-                        assert_eq!(told.finish(choice), "stop");
-                    }
+                    assert_eq!(choices_of(&answer, count), Some(usage_of(count as u64)), "{round}");
                 } else {
                     let answer =
                         world.request(&Request::plain(&format!(r#","n":{count}"#))).await.with_status(200);

@@ -20,8 +20,7 @@ fn response(file: &str) -> Request {
 
 #[tokio::test]
 async fn one_rule_holds_for_chat_and_responses() {
-    let answer = r#"{"id":"a","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#;
-    let world = World::start(Script::ok(answer), Setup::new()).await;
+    let world = World::start(Script::completion("x"), Setup::new()).await;
     for (at, request) in [chat(TEXT), response(TEXT)].iter().enumerate() {
         world.request(request).await.with_status(200);
         let sent = world.engine.attempts()[at].json();

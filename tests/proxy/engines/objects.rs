@@ -1,12 +1,10 @@
 //! Routes whose answers are one object, read completely before anything is sent to the client: failures are retried
 //! on another engine as everywhere (faults 7).
 
+use crate::pool::PATIENT;
 use crate::sim::prelude::*;
 
 const GOOD: &str = r#"{"object":"list","model":"m","data":[{"index":0,"object":"embedding","embedding":[1]}],"usage":{"prompt_tokens":1,"total_tokens":1}}"#;
-
-/// Settings by which failures never take an engine out of service.
-const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
 
 fn good() -> Script {
     Script::ok(GOOD)
@@ -19,19 +17,6 @@ async fn fleet(scripts: Vec<Script>, config: &str) -> World {
 
 async fn embedded(world: &World) -> Answer {
     world.post("/v1/embeddings", r#"{"model":"m","input":"x"}"#).await
-}
-
-#[tokio::test]
-async fn a_request_that_engines_die_of_reaches_two() {
-    let world = fleet(vec![Script::new().rst(); 4], "[retry]\nmax_attempts = 4").await;
-    for n in 1..=3 {
-        let answer = embedded(&world).await;
-        assert_eq!(answer.failure(), "502 server_error upstream_reset");
-        assert_eq!(answer.head.header("x-should-retry"), Some("false"));
-        assert_eq!(answer.head.header("x-samewire-attempts"), Some("2"));
-        assert_eq!(world.attempt_counts().iter().sum::<usize>(), 2 * n);
-    }
-    world.end().await;
 }
 
 #[tokio::test]

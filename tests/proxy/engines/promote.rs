@@ -100,11 +100,9 @@ async fn json_that_was_asked_for_is_text() {
 /// classification.
 #[tokio::test]
 async fn what_our_own_parser_would_file_is_text_too() {
-    let answer = json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [
-        {"index": 0, "message": {"role": "assistant", "content": "Hello!"}, "finish_reason": "stop"}]});
     for (promotes, kind) in [(true, "message"), (false, "reasoning")] {
         let setup = Setup::new().set(&format!("promote_reasoning={promotes}")).set("parser=deepseek_r1");
-        let world = World::start(Script::ok(&answer), setup).await;
+        let world = World::start(Script::completion("Hello!"), setup).await;
         let chat = object(&world.request(&Request::plain("")).await);
         let (is_said, is_filed) = ("/choices/0/message/content", "/choices/0/message/reasoning_content");
         let there = if promotes { is_said } else { is_filed };

@@ -3,10 +3,11 @@
 
 #![allow(clippy::disallowed_types, reason = "the vectors are JSON of any shape")]
 
+use crate::replay::fixtures;
 use crate::sim::prelude::*;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Script of the engine's next answer; the requests of these tests are sent one after the other.
 type Next = Arc<Mutex<Script>>;
@@ -23,10 +24,6 @@ async fn world(kind: &str, setup: Setup) -> (World, Next) {
     let engine =
         Engine::answering(move |_| script.lock().expect("no test panics with the lock").clone()).await;
     (World::start_as(engine, kind, setup.allow_errors()).await, next)
-}
-
-fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
 /// Returns a head and a body in chunked coding, with a clean end or a reset.
@@ -301,33 +298,26 @@ async fn play(kind: &str, setup: Setup, plays: impl Fn(&Capture) -> bool) -> (us
     (count, wrong)
 }
 
-#[tokio::test]
-async fn every_capture_through_the_proxy() {
+/// Plays all captures of these requests, of which there must be more than `least`.
+async fn play_all(setup: Setup, of: impl Fn(&Request) -> bool + Copy, least: usize) {
     let (mut count, mut wrong) = (0, Vec::new());
     for kind in ["vllm", "sglang"] {
-        let plays = |capture: &Capture| {
-            !is_drawn(&timeless(&capture.expected)) && capture.request.path() != "/v1/responses"
-        };
-        let (played, differ) = play(kind, engine_messages(), plays).await;
+        let plays = |capture: &Capture| !is_drawn(&timeless(&capture.expected)) && of(&capture.request);
+        let (played, differ) = play(kind, setup.clone(), plays).await;
         count += played;
         wrong.extend(differ);
     }
-    assert!(count > 100, "only {count} captures");
+    assert!(count > least, "only {count} captures");
     assert!(wrong.is_empty(), "{} of {count} differ:\n{:.20000}", wrong.len(), wrong.join("\n\n"));
 }
 
 #[tokio::test]
+async fn every_capture_through_the_proxy() {
+    play_all(engine_messages(), |request| request.path() != "/v1/responses", 100).await;
+}
+
+#[tokio::test]
 async fn every_capture_of_responses_through_the_proxy() {
-    let (mut count, mut wrong) = (0, Vec::new());
-    for kind in ["vllm", "sglang"] {
-        let plays = |capture: &Capture| {
-            !is_drawn(&timeless(&capture.expected)) && capture.request.path() == "/v1/responses"
-        };
-        let native = engine_messages().upstream_keys("responses = \"native\"");
-        let (played, differ) = play(kind, native, plays).await;
-        count += played;
-        wrong.extend(differ);
-    }
-    assert!(count > 30, "only {count} captures");
-    assert!(wrong.is_empty(), "{} of {count} differ:\n{:.20000}", wrong.len(), wrong.join("\n\n"));
+    let native = engine_messages().upstream_keys("responses = \"native\"");
+    play_all(native, |request| request.path() == "/v1/responses", 30).await;
 }

@@ -39,9 +39,7 @@ async fn arrived(kind: &str, body: &str) -> Attempt {
         if attempt.text().contains("\"stream\":true") {
             return Script::answer("a", 1);
         }
-        Script::ok(
-            r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#,
-        )
+        Script::completion("x")
     });
     let world = World::start_as(engine.await, kind, Setup::new()).await;
     world.chat(body).await.with_status(200);

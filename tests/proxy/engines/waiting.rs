@@ -4,8 +4,6 @@ use crate::canonical::{Canonical, grammar};
 use crate::sim::prelude::*;
 use crate::sim::{refusing, unanswered_address};
 
-const BODY: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#;
-
 /// Returns a setup in which samewire soon gives up an engine that sends nothing, before its first word and after it.
 fn silence_is_short() -> Setup {
     Setup::new().allow_errors().config("[timeouts]\nconnect = 0.3\nfirst_token = 0.4\ninter_token = 0.4")
@@ -197,7 +195,7 @@ async fn fault_u10_comments_keep_a_begun_stream_alive() {
 /// A slow whole answer is not silence: its limit is that of the first token.
 #[tokio::test]
 async fn slow_engine_within_its_time_is_served() {
-    let script = Script::new().sleep(Duration::from_millis(700)).json("200 OK", BODY);
+    let script = Script::new().sleep(Duration::from_millis(700)).followed_by(Script::completion("x"));
     assert_eq!(World::answer(script, pauses_are_short(), &Request::plain("")).await.head.status, 200);
 }
 

@@ -2,7 +2,7 @@
 
 use crate::clients::leaving::settled;
 use crate::sim::prelude::*;
-use crate::sim::{H2Client, RawH2Client, frame, kinds};
+use crate::sim::{H2Client, H2Frame, RawH2Client, frame, kinds};
 
 /// Error codes (RFC 9113, 7).
 const CANCEL: u32 = 8;
@@ -430,6 +430,22 @@ async fn fault_c09_a_stopped_window_stops_its_engine_alone() {
     world.end().await;
 }
 
+/// Opens a connection whose streams have no window.
+async fn stalled(world: &World) -> RawH2Client {
+    RawH2Client::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 0)]).await
+}
+
+/// Reads up to the reset of a stream, before which this stream must not end well.
+async fn reset_of(raw: &mut RawH2Client, stream: u32) -> H2Frame {
+    loop {
+        let frame = raw.next().await.expect("a frame");
+        assert!(frame.stream != stream || !frame.is_last(), "a cut stream must not end well");
+        if frame.kind == kinds::RST_STREAM {
+            return frame;
+        }
+    }
+}
+
 #[tokio::test]
 async fn fault_c09_a_stopped_window_has_its_stream_reset_alone() {
     let (gate, waits) = Gate::pair();
@@ -444,13 +460,7 @@ async fn fault_c09_a_stopped_window_has_its_stream_reset_alone() {
     raw.read_until(1, "begun").await;
     raw.send_request(3, &Request::stream("")).await;
     let start = Instant::now();
-    let reset = loop {
-        let frame = raw.next().await.expect("a frame");
-        assert!(frame.stream != 3 || !frame.is_last(), "a cut stream must not end well");
-        if frame.kind == kinds::RST_STREAM {
-            break frame;
-        }
-    };
+    let reset = reset_of(&mut raw, 3).await;
     assert_eq!((reset.stream, reset.number(0)), (3, CANCEL));
     assert_took(start, 400);
     until("the answer is cancelled", || world.engine.active_generations() == 1).await;
@@ -465,8 +475,7 @@ async fn fault_c44_a_window_of_a_byte_now_and_then_is_a_stall() {
     let world = World::start(flood(), Setup::new().config("[timeouts]\nclient_write_stall = 1")).await;
     // Two updates in the time of a stall are enough of the larger ones, and there are five.
     for (room, is_cut) in [(1, true), (800, false)] {
-        let mut raw =
-            RawH2Client::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 0)]).await;
+        let mut raw = stalled(&world).await;
         raw.send_request(1, &Request::stream("")).await;
         raw.next_of(kinds::HEADERS, 1).await;
         let start = Instant::now();
@@ -474,15 +483,7 @@ async fn fault_c44_a_window_of_a_byte_now_and_then_is_a_stall() {
         let limit = if is_cut { PATIENCE } else { Duration::from_millis(3_500) };
         while cut.is_none() && start.elapsed() < limit {
             raw.send(&RawH2Client::window_update(1, room)).await;
-            let frame = tokio::time::timeout(Duration::from_millis(200), async {
-                loop {
-                    let frame = raw.next().await.expect("a frame");
-                    if frame.kind == kinds::RST_STREAM {
-                        return frame;
-                    }
-                    assert!(!frame.is_last(), "it must not end well");
-                }
-            });
+            let frame = tokio::time::timeout(Duration::from_millis(200), reset_of(&mut raw, 1));
             cut = frame.await.ok();
         }
         assert_eq!(
@@ -500,17 +501,10 @@ async fn fault_u15_an_error_that_cannot_be_told_resets_the_stream() {
     let script = Script::stream().text("a").sleep(Duration::from_millis(100)).rst();
     let setup = Setup::new().allow_errors().config("[timeouts]\nclient_write_stall = 0.5");
     let world = World::start(script, setup).await;
-    let mut raw =
-        RawH2Client::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 0)]).await;
+    let mut raw = stalled(&world).await;
     raw.send_request(1, &Request::stream("")).await;
     raw.next_of(kinds::HEADERS, 1).await;
-    loop {
-        let frame = raw.next().await.expect("a frame");
-        assert!(!frame.is_last(), "it must not end well");
-        if frame.kind == kinds::RST_STREAM {
-            break;
-        }
-    }
+    reset_of(&mut raw, 1).await;
     check_others(&world).await;
     world.end().await;
 }
@@ -520,8 +514,7 @@ async fn fault_u15_an_error_that_cannot_be_told_resets_the_stream() {
 async fn fault_c22_no_window_and_a_thousand_streams() {
     let world = world(Script::answer("a", 200), "[timeouts]\nclient_write_stall = 1").await;
     let before = world.samewire.allocated();
-    let mut raw =
-        RawH2Client::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 0)]).await;
+    let mut raw = stalled(&world).await;
     for n in 0..1000 {
         if !raw.try_send(&RawH2Client::request(2 * n + 1, &Request::stream(""))).await {
             break;

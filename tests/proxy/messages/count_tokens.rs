@@ -3,6 +3,7 @@
 
 use crate::clients::keys::{OTHER, entry};
 use crate::messages::{fault, has_no_header_of_openai, sent, with_api_key};
+use crate::pool::PATIENT;
 use crate::sim::prelude::*;
 
 const COUNT: &str = "/v1/messages/count_tokens";
@@ -195,7 +196,7 @@ async fn keys_aliases_and_figures() {
 /// A count goes to another engine if the first one fails, and to those alone that serve the model.
 #[tokio::test]
 async fn fault_u11_a_failed_count_is_tried_elsewhere() {
-    let setup = Setup::new().allow_errors().config("[health]\ninterval = 60\ndown_after = 100000");
+    let setup = Setup::new().allow_errors().config(PATIENT);
     let bad =
         engine(vec![("/tokenize", Script::new().json("503 Busy", r#"{"error":{"message":"busy"}}"#))]).await;
     let good = engine(vec![("/tokenize", json_of(json!({"count": 8})).sleep(Duration::ZERO))]).await;

@@ -1,6 +1,6 @@
 //! Parts of a request that no engine can use: left out and told of, or refused, as the operator wants.
 
-use crate::messages::{engine, fault, message, object, post, sent, stream, streamed};
+use crate::messages::{count, engine, fault, message, object, post, sent, stream, streamed};
 use crate::sim::prelude::*;
 
 const SERVER_TOOLS: &str = r#","tools":[{"type":"web_search_20250305","name":"web_search"},{"name":"f","input_schema":{"type":"object"}},{"type":"code_execution_20250825","name":"code_execution"}]"#;
@@ -11,10 +11,6 @@ const BILLING: &str = "x-anthropic-billing-header: cc_version=2.1.330.572; cc_en
 fn talk(content: Value) -> Request {
     let body = json!({"model": "m", "max_tokens": 64, "messages": [{"role": "user", "content": content}]});
     post(body.to_string())
-}
-
-fn count(request: &Request) -> Request {
-    request.clone().target("/v1/messages/count_tokens")
 }
 
 #[tokio::test]

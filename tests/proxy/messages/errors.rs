@@ -1,14 +1,9 @@
 //! Errors in Anthropic's shape: samewire's own, and those of engines.
 
 use crate::clients::keys::entry;
-use crate::messages::{engine, fault, hello, message, object, post, stream, streamed, told};
+use crate::messages::{count, engine, fault, hello, message, object, post, stream, streamed, told};
 use crate::sim::prelude::*;
 use crate::sim::refusing;
-
-/// Returns the same request for the number of tokens.
-fn count(request: Request) -> Request {
-    request.target("/v1/messages/count_tokens")
-}
 
 #[tokio::test]
 async fn fault_u18_u22_u23_statuses_of_engines() {
@@ -137,7 +132,7 @@ async fn fault_c01_c02_c04_c11_c12_bodies_that_cannot_be_read() {
         ("label", b"{}".to_vec(), 415, "unsupported_media_type"),
     ];
     for (what, body, status, code) in rows {
-        for request in [post(body.clone()), count(post(body.clone()))] {
+        for request in [post(body.clone()), count(&post(body.clone()))] {
             let request = match what {
                 "label" => request.without("content-type").header("content-type", "text/plain"),
                 _ => request,
@@ -284,7 +279,7 @@ async fn fault_c05_limit_to_the_byte() {
     let longer = |n: usize| good.clone().body([good.sent_body(), " ".repeat(n).as_bytes()].concat());
     assert_eq!(world.request(&longer(0)).await.head.status, 200);
     for n in [1, 100_000] {
-        for request in [longer(n), longer(n).chunked(1 << 20), count(longer(n))] {
+        for request in [longer(n), longer(n).chunked(1 << 20), count(&longer(n))] {
             let mut client = Client::connect(world.proxy()).await;
             client.try_send(&request.bytes()).await;
             let told = fault(&client.answer().await);
@@ -300,7 +295,7 @@ async fn samewires_own_limit_is_an_overload() {
     let script = Script::stream().text("a").wait(&gate).stop();
     let world = World::start(script, Setup::new().config("[limits]\nrequests = 1")).await;
     let mut running = world.begin(&stream("")).await;
-    for request in [message(""), stream(""), count(message(""))] {
+    for request in [message(""), stream(""), count(&message(""))] {
         let answer = world.request(&request).await;
         assert_eq!(fault(&answer).name(), (529, "overloaded_error", Some("overloaded")));
         assert_eq!(answer.head.header("x-should-retry"), None, "clients try again by themselves");
@@ -322,7 +317,7 @@ async fn limits_of_a_key_are_told_in_this_api() {
         assert_eq!(answer.head.header("anthropic-ratelimit-requests-remaining"), Some(left));
     }
     // A count of tokens makes the engine work, so that it is counted like the rest.
-    for request in [message(""), stream(""), count(message(""))] {
+    for request in [message(""), stream(""), count(&message(""))] {
         let answer = world.request(&request).await;
         assert_eq!(fault(&answer).name(), (429, "rate_limit_error", Some("rate_limit_exceeded")));
         assert_eq!(answer.head.header("anthropic-ratelimit-requests-remaining"), Some("0"));
@@ -375,7 +370,7 @@ async fn fault_c31_a_model_that_nobody_has() {
         post(json!({"model": model, "max_tokens": 9, "messages": messages}).to_string())
     };
     let talk = json!([{"role": "user", "content": PROMPT}]);
-    for request in [of("huge", talk.clone()), count(of("huge", talk.clone()))] {
+    for request in [of("huge", talk.clone()), count(&of("huge", talk.clone()))] {
         let told = fault(&world.request(&request).await);
         assert_eq!(told.name(), (404, "not_found_error", Some("model_not_found")));
         assert!(told.message.contains("huge"), "{told:?}");

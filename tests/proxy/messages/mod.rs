@@ -45,13 +45,18 @@ fn with_api_key(request: &Request, key: &str) -> Request {
     request.clone().without("authorization").header("x-api-key", key)
 }
 
+/// Returns the same request for the number of tokens.
+fn count(request: &Request) -> Request {
+    request.clone().target("/v1/messages/count_tokens")
+}
+
 /// Starts an engine that says "Hello" in two tokens, streamed or whole as requested.
 async fn engine() -> Engine {
     Engine::answering(|attempt| hello(attempt.text().contains(r#""stream":true"#))).await
 }
 
 /// Returns an answer that says "Hello" and cost 9 and 2 tokens.
-fn hello(streams: bool) -> Script {
+pub(crate) fn hello(streams: bool) -> Script {
     match streams {
         true => Script::stream().text("Hel").text("lo").finish("stop").usage(9, 2).done().end(),
         false => Script::ok(json!({

@@ -2,6 +2,7 @@
 
 use crate::clients::keys::{entry, with};
 use crate::messages::{Folded, engine, fault, hello, message, object, post, stream, streamed, told};
+use crate::pool::PATIENT;
 use crate::responses::over_chat;
 use crate::sim::prelude::*;
 use std::collections::BTreeSet;
@@ -142,9 +143,7 @@ async fn a_conversation_stays_where_it_began() {
             _ => hello(false),
         });
         let lines = format!("messages = \"{mode}\"");
-        let setup = Setup::new()
-            .config("[health]\ninterval = 60\ndown_after = 100000")
-            .config("[affinity]\nby = \"conversation\"");
+        let setup = Setup::new().config(PATIENT).config("[affinity]\nby = \"conversation\"");
         let world = World::fleet_up(engines.await, setup, &[lines.as_str(); 4]).await;
         let mut used = BTreeSet::new();
         for talk in 0..48 {

@@ -1,6 +1,7 @@
 //! Streams of events: pauses, breaks, clients that leave, and engines that fail before the first event.
 
 use crate::messages::{Folded, engine, fault, hello, message, object, stream, streamed, told};
+use crate::pool::PATIENT;
 use crate::sim::prelude::*;
 use crate::sim::refusing;
 
@@ -268,9 +269,6 @@ async fn fault_c24_c25_a_client_that_leaves_stops_the_engine() {
         }
     }
 }
-
-/// Settings by which failures never take an engine out of service.
-const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
 
 /// Engines that fail before their first event are passed over, and the client notices nothing.
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Captured exchanges: switched on and off at the admin address, listed, and downloaded as folders.
 
 use crate::clients::keys::{OTHER, entry};
+use crate::messages::hello;
 use crate::responses::socket::prompted;
 use crate::sim::prelude::*;
 use samewire::replay::load;
@@ -11,10 +12,6 @@ use std::process::{Command, Stdio};
 
 fn on() -> Setup {
     Setup::new().config("[capture]\nenabled = true")
-}
-
-fn hello() -> Script {
-    Script::stream().text("Hel").text("lo").finish("stop").usage(9, 2).done().end()
 }
 
 async fn list(samewire: &Samewire, query: &str) -> Value {
@@ -59,7 +56,7 @@ fn ids(exchanges: &[Value]) -> Vec<&str> {
 
 #[tokio::test]
 async fn an_exchange_is_kept_as_it_went_over_the_wire() {
-    let world = World::start(hello(), on()).await;
+    let world = World::start(hello(true), on()).await;
     let request = Request::stream("").header("x-request-id", "exchange-1");
     let answer = world.request(&request).await;
     let exchanges = captured(&world.samewire, 1).await;
@@ -107,7 +104,7 @@ async fn an_exchange_is_kept_as_it_went_over_the_wire() {
 /// client got.
 #[tokio::test]
 async fn a_captured_folder_is_a_scenario() {
-    let world = World::start(hello(), on()).await;
+    let world = World::start(hello(true), on()).await;
     world.request(&Request::stream("").header("x-request-id", "one")).await;
     captured(&world.samewire, 1).await;
     let archive = world.samewire.admin("/captures/one").await.body;
@@ -205,7 +202,7 @@ async fn many_downloads_at_once_are_answered() {
 async fn it_is_switched_on_for_what_is_wanted() {
     let engine = Engine::answering(|attempt| match attempt.text().contains("break") {
         true => Script::stream().text("Hel").rst(),
-        false => hello(),
+        false => hello(true),
     });
     let world = World::start(engine.await, Setup::new().allow_errors()).await;
     let send = async |id: &str, more: &str| {
@@ -270,7 +267,7 @@ async fn it_is_switched_on_for_what_is_wanted() {
 #[tokio::test]
 async fn a_key_may_have_single_requests_captured() {
     let keys = entry(KEY, "name = \"may\"\ncapture = true") + &entry(OTHER, "name = \"may-not\"");
-    let world = World::start(hello(), Setup::new().config(&keys)).await;
+    let world = World::start(hello(true), Setup::new().config(&keys)).await;
     let send = async |id: &str, key: &str, header: &str| {
         let request = Request::stream("").without("authorization").header("x-request-id", id);
         let request = request.header("authorization", &format!("Bearer {key}"));
@@ -363,7 +360,7 @@ async fn uploads_are_kept_as_they_stream() {
 /// The messages of a response over a WebSocket are kept, one a line.
 #[tokio::test]
 async fn responses_over_a_socket_are_kept_on_both_sides() {
-    let world = World::start(hello(), on()).await;
+    let world = World::start(hello(true), on()).await;
     let mut socket = Socket::open(world.proxy()).await;
     let events = socket.exchange(&prompted("m", "")).await;
     // The upgrade is a separate exchange.
@@ -403,7 +400,7 @@ async fn the_ring_is_bounded() {
     let long = Script::stream().text(&"x".repeat(100_000)).stop();
     let engine = Engine::answering(move |attempt| match attempt.text().contains("long") {
         true => long.clone(),
-        false => hello(),
+        false => hello(true),
     });
     let world = World::start(engine.await, setup).await;
     for id in ["a", "b", "c", "d", "e"] {
@@ -431,7 +428,7 @@ async fn the_ring_is_bounded() {
 
 #[tokio::test]
 async fn mistakes_are_named() {
-    let world = World::start(hello(), Setup::new()).await;
+    let world = World::start(hello(true), Setup::new()).await;
     for (body, why) in [
         (json!({"only_failure": true}), "only_failure"),
         (json!({"time": "5 parsecs"}), "time"),

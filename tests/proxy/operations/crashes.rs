@@ -32,10 +32,6 @@ struct Observations {
     asked: Cell<usize>,
 }
 
-fn parsed(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
-}
-
 /// Sends a request and returns the body, or `None` if the process dies before the body is complete.
 async fn send(client: &mut Client, request: &Request) -> Option<String> {
     if !client.try_send(&request.bytes()).await {

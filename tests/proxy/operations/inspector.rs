@@ -2,6 +2,7 @@
 //! exchanges.
 
 use crate::clients::keys::entry;
+use crate::messages::hello;
 use crate::responses::over_chat::prompt;
 use crate::sim::prelude::*;
 use std::cell::Cell;
@@ -9,10 +10,6 @@ use std::path::{Path, PathBuf};
 
 fn on() -> Setup {
     Setup::new().config("[capture]\nenabled = true\nexchanges = 1000")
-}
-
-fn hello() -> Script {
-    Script::stream().text("Hel").text("lo").finish("stop").usage(9, 2).done().end()
 }
 
 async fn told(samewire: &Samewire, target: &str) -> Value {
@@ -53,7 +50,7 @@ async fn requests(samewire: &Samewire, is_there: impl Fn(&Value) -> bool) -> Val
 
 #[tokio::test]
 async fn frames_stand_beside_what_they_became() {
-    let world = World::start(hello(), on()).await;
+    let world = World::start(hello(true), on()).await;
     let answer = send(&world, "one", Request::stream("")).await;
     let frames = frames(&world.samewire, "one").await;
     assert_members(&frames, &json!({"id": "one", "is_explained": true, "why_not": null}));
@@ -93,7 +90,7 @@ async fn frames_of_every_kind_of_exchange_are_complete() {
         text if text.contains("refuse") => {
             Script::new().json("400 Bad Request", r#"{"error":{"message":"no","code":400}}"#)
         }
-        text if text.contains("\"stream\":true") => hello(),
+        text if text.contains("\"stream\":true") => hello(true),
         _ => Script::ok(whole),
     });
     let world = World::start(engine.await, on().allow_errors()).await;
@@ -128,7 +125,7 @@ async fn frames_of_every_kind_of_exchange_are_complete() {
 /// A client may send one id with several requests, and ids that paths cannot name.
 #[tokio::test]
 async fn exchanges_with_one_id_are_told_apart_by_their_numbers() {
-    let world = World::start(hello(), on()).await;
+    let world = World::start(hello(true), on()).await;
     for prompt in ["one", "two"] {
         let body =
             format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{prompt}"}}],"stream":true}}"#);
@@ -178,7 +175,7 @@ async fn frames_of_every_recording_are_complete() {
         let id = attempt.header("x-request-id").unwrap_or_default();
         let number =
             id.strip_prefix("recording-").and_then(|rest| rest.split('-').next()?.parse::<usize>().ok());
-        let Some(folder) = number.and_then(|number| folders.get(number)) else { return hello() };
+        let Some(folder) = number.and_then(|number| folders.get(number)) else { return hello(true) };
         let script = Script::new().head_sse().chunk(std::fs::read(folder.join("upstream.sse")).unwrap());
         if folder.join("eof").exists() { script.rst() } else { script.end() }
     });
@@ -292,7 +289,7 @@ async fn a_request_that_is_given_up_does_not_stay() {
 
 #[tokio::test]
 async fn the_ended_requests_are_bounded() {
-    let world = World::start(hello(), Setup::new().allow_errors()).await;
+    let world = World::start(hello(true), Setup::new().allow_errors()).await;
     let mut client = Client::connect(world.proxy()).await;
     for number in 0..205 {
         let request = Request::get("/v1/responses/none").header("x-request-id", &format!("request-{number}"));
@@ -308,7 +305,7 @@ async fn the_ended_requests_are_bounded() {
 
 #[tokio::test]
 async fn the_status_tells_what_is_there() {
-    let world = World::start(hello(), Setup::new()).await;
+    let world = World::start(hello(true), Setup::new()).await;
     send(&world, "one", Request::stream("")).await;
     world.samewire.finished(1).await;
     let status = told(&world.samewire, "/status").await;
@@ -337,7 +334,7 @@ async fn the_status_tells_what_is_there() {
 
 #[tokio::test]
 async fn the_history_has_a_point_for_each_step() {
-    let world = World::start(hello(), Setup::new().config("root_path = \"\"")).await;
+    let world = World::start(hello(true), Setup::new().config("root_path = \"\"")).await;
     assert_eq!(told(&world.samewire, "/history").await["step_seconds"], 5);
     send(&world, "one", Request::stream("")).await;
     let deadline = tokio::time::Instant::now() + PATIENCE;
@@ -365,7 +362,7 @@ async fn the_history_has_a_point_for_each_step() {
 
 #[tokio::test]
 async fn the_page_and_its_files_are_served() {
-    let world = World::start(hello(), Setup::new()).await;
+    let world = World::start(hello(true), Setup::new()).await;
     let folder = world.samewire.admin("/ui").await;
     assert_eq!((folder.head.status, folder.head.header("location")), (308, Some("/ui/")));
     let page = world.samewire.admin("/ui/").await;

@@ -1,6 +1,7 @@
 //! The log as operators read it: its first line, the members of a request's line, its levels and its two formats.
 
 use crate::clients::keys::{entry, with};
+use crate::pool::PATIENT;
 use crate::sim::prelude::*;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -134,8 +135,7 @@ async fn every_attempt_is_told_with_its_cause() {
         (Script::new().json("503 Busy", busy), "e0: server_is_overloaded (HTTP 503), e1: ok"),
     ] {
         let engines = [script, Script::answer("a", 1)];
-        let config = "[health]\ninterval = 60\ndown_after = 100000";
-        let world = World::fleet_up(engines, Setup::new().allow_errors().config(config), &[]).await;
+        let world = World::fleet_up(engines, Setup::new().allow_errors().config(PATIENT), &[]).await;
         // Either engine may be first.
         let mut tried = 0;
         let line = loop {

@@ -11,10 +11,6 @@ const AT_ONCE: &str = "[timeouts]\nsettle = 0";
 /// Largest size of a line in bytes, with its line end.
 const LONGEST: usize = 8 << 10;
 
-fn line(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: a log line is one JSON object: {text}"))
-}
-
 /// Returns a request that is refused, and whose line in the log is nearly as long as one may be.
 fn refused() -> Request {
     Request::get(&format!("/v1/{}", "n".repeat(5_000)))
@@ -53,7 +49,7 @@ async fn fault_o21_nobody_reads_the_log() {
     client.send(&later).await;
     client.answer().await;
     assert_eq!(samewire.metric(DROPPED).await, at_rest);
-    samewire.logs().iter().for_each(|text| drop(line(text)));
+    samewire.logs().iter().for_each(|text| drop(parsed(text)));
     samewire.stop().await;
 }
 
@@ -104,7 +100,7 @@ async fn fault_o21_a_line_is_never_long() {
         until("a line for each", || samewire.request_lines().len() >= requests.len()).await;
         for text in samewire.logs() {
             assert!(text.len() < LONGEST, "{} bytes: {text}", text.len() + 1);
-            line(&text);
+            parsed(&text);
         }
         let with_content = samewire.request_lines().iter().filter(|text| text.len() > 5000).count();
         assert_eq!(with_content, if config.contains("content") { requests.len() } else { 0 });
@@ -127,7 +123,7 @@ async fn content_is_logged_where_that_is_wanted() {
         Request::get("/v1/models").answer(samewire.proxy).await;
         Request::chat("{\"CANARY-BROKEN\"").answer(samewire.proxy).await;
         until("three lines", || samewire.request_lines().len() >= 3).await;
-        let lines: Vec<_> = samewire.request_lines().iter().map(|text| line(text)).collect();
+        let lines: Vec<_> = samewire.request_lines().iter().map(|text| parsed(text)).collect();
         for (line, said) in lines.iter().zip([Some(PROMPT), None, Some("CANARY-BROKEN")]) {
             assert_eq!(line.get("content_logged"), logged.then_some(&Value::Bool(true)), "{line}");
             let content = line.get("content").and_then(Value::as_str);

@@ -1,6 +1,7 @@
 //! Several samewires on one PostgreSQL: a response made by one is available on all.
 
 use crate::postgres::{connect, database};
+use crate::responses::background::slow;
 use crate::responses::over_chat::{engine, object, prompt};
 use crate::responses::races::random;
 use crate::sim::prelude::*;
@@ -32,10 +33,6 @@ async fn started(proxy: SocketAddr) -> String {
     let made = object(&prompt("m", r#","background":true"#).answer(proxy).await);
     assert_eq!(made["status"], "queued");
     id(&made)
-}
-
-fn slow(tokens: usize) -> Script {
-    Script::stream().tok("a", tokens, Duration::from_millis(10)).stop()
 }
 
 /// Returns the events that a reader gets from here to the end.

@@ -1,13 +1,12 @@
 //! Choice of the engine for a request (faults 8): by model, by load and by health.
 
+use crate::pool::{PATIENT, let_go, open_streams, requested};
 use crate::responses::over_chat::{prompt, scripted};
 use crate::sim::prelude::*;
 use std::collections::BTreeSet;
 
 /// Frequent probes with a short timeout.
 const QUICK: &str = "[health]\ninterval = 0.02\ntimeout = 0.5";
-/// Settings by which failures never take an engine out of service.
-const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
 
 /// Starts an engine whose every answer is this one token.
 async fn named(name: &str) -> Engine {
@@ -18,17 +17,8 @@ async fn named(name: &str) -> Engine {
 /// Starts an engine that lists these models.
 async fn listing(models: &[&str]) -> Engine {
     let engine = named("x").await;
-    engine.set_models(self::models(models));
+    engine.set_models(Script::models(models));
     engine
-}
-
-/// Returns a list of these models.
-fn models(names: &[&str]) -> Script {
-    let all: Vec<_> = names
-        .iter()
-        .map(|id| json!({"id": id, "object": "model", "created": 7, "owned_by": "vllm"}))
-        .collect();
-    Script::ok(json!({"object": "list", "data": all}))
 }
 
 /// Returns a request for a model.
@@ -38,27 +28,9 @@ fn of(model: &str) -> Request {
     )
 }
 
-/// Returns the models named in the requests that an engine received.
-fn requested(engine: &Engine) -> BTreeSet<String> {
-    let model =
-        |body: &str| serde_json::from_str::<Value>(body).unwrap()["model"].as_str().unwrap().to_owned();
-    engine.attempts().iter().map(|attempt| model(attempt.text())).collect()
-}
-
 async fn ids(world: &World) -> Vec<String> {
     let list = world.get("/v1/models").await.json();
     list["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap().to_owned()).collect()
-}
-
-/// Opens this many streams and keeps them open.
-async fn open_streams(world: &World, request: &Request, streams: usize) -> Vec<Client> {
-    let mut clients = Vec::new();
-    for n in 1..=streams {
-        let client = world.send(request).await;
-        until("it has the request", || world.attempt_counts().iter().sum::<usize>() >= n).await;
-        clients.push(client);
-    }
-    clients
 }
 
 #[tokio::test]
@@ -69,11 +41,7 @@ async fn the_one_with_the_fewest_requests_is_asked() {
     let world = World::fleet_up(engines, Setup::new().config(PATIENT), &[]).await;
     let clients = open_streams(&world, &Request::stream(""), 30).await;
     assert_eq!(world.attempt_counts(), [10, 10, 10]);
-    gate.open();
-    for mut client in clients {
-        client.head().await;
-        client.rest().await;
-    }
+    let_go(&gate, clients).await;
     // Among equal engines the choice is random.
     for _ in 0..60 {
         world.stream("").await;
@@ -93,11 +61,7 @@ async fn weights_are_parts_of_the_traffic() {
     let clients = open_streams(&world, &Request::stream(""), 40).await;
     let shares = world.attempt_counts();
     assert!((9..=11).contains(&shares[0]) && (29..=31).contains(&shares[1]) && shares[2] == 0, "{shares:?}");
-    gate.open();
-    for mut client in clients {
-        client.head().await;
-        client.rest().await;
-    }
+    let_go(&gate, clients).await;
     world.end().await;
 }
 
@@ -185,7 +149,7 @@ async fn a_conversation_stays_where_it_began() {
     let mut engines = Vec::new();
     for _ in 0..4 {
         let engine = Engine::script(scripted("text", "chatcmpl-1", true)).await;
-        engine.set_models(models(&["text", "engine-m"]));
+        engine.set_models(Script::models(&["text", "engine-m"]));
         engines.push(engine);
     }
     let world = World::fleet_up(
@@ -239,11 +203,7 @@ async fn a_header_keeps_requests_together_but_not_at_any_price() {
     let shares = world.attempt_counts();
     let most = *shares.iter().max().unwrap();
     assert!((12..=14).contains(&most), "a quarter more than its part: {shares:?}");
-    gate.open();
-    for mut client in clients {
-        client.head().await;
-        client.rest().await;
-    }
+    let_go(&gate, clients).await;
     let before = world.attempt_counts();
     for _ in 0..12 {
         world.request(&Request::stream("").header("x-session", "b")).await;
@@ -380,7 +340,7 @@ async fn fault_u50_who_answers_as_another_model_is_asked_last() {
             false => Script::ok(whole),
         });
         let (wrong, right) = (wrong.await, right.await);
-        right.set_models(models(if configured { &["m"] } else { &["m", "other"] }));
+        right.set_models(Script::models(if configured { &["m"] } else { &["m", "other"] }));
         let lines = if configured { "models = [\"m\"]" } else { "" };
         let world =
             World::fleet_up(vec![wrong, right], Setup::new().config(PATIENT).allow_errors(), &[lines]).await;
@@ -404,7 +364,7 @@ async fn fault_u50_who_answers_as_another_model_is_asked_last() {
 async fn models_may_have_names_that_are_not_listed() {
     let engine = || async {
         let engine = Engine::script(scripted("text", "chatcmpl-1", true)).await;
-        engine.set_models(models(&["text"]));
+        engine.set_models(Script::models(&["text"]));
         engine
     };
     let world = World::fleet_up([engine(), engine()], Setup::new().config(PATIENT), &[]).await;

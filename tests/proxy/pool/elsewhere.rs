@@ -1,20 +1,16 @@
 //! Requests that fail on one engine and are answered by another (faults 7).
 
 use crate::canonical::Canonical;
+use crate::pool::{PATIENT, refused};
 use crate::responses::over_chat::{events, prompt};
 use crate::sim::prelude::*;
 use crate::sim::{refusing, unanswered_address};
-
-const BODY: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"whole"},"finish_reason":"stop"}]}"#;
-
-/// Settings by which failures never take an engine out of service.
-const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
 
 /// Starts an engine that answers correctly, streamed or whole as requested.
 async fn good() -> Engine {
     Engine::answering(|attempt| match attempt.text().contains(r#""stream":true"#) {
         true => Script::answer("good", 2),
-        false => Script::ok(BODY),
+        false => Script::completion("whole"),
     })
     .await
 }
@@ -32,7 +28,7 @@ async fn failing_first(failures: usize, engines: usize, script: Script) -> Vec<E
             match attempt.text().contains(r#""stream":true"#) {
                 _ if fails => script.clone(),
                 true => Script::answer("good", 2),
-                false => Script::ok(BODY),
+                false => Script::completion("whole"),
             }
         });
         all.push(engine.await);
@@ -51,10 +47,6 @@ async fn fleet(engines: Vec<Engine>, setup: Setup) -> World {
 
 fn setup() -> Setup {
     Setup::new().allow_errors().config(PATIENT)
-}
-
-fn refused(status: &str) -> Script {
-    Script::new().json(status, r#"{"error":{"message":"no","type":"server_error","code":null}}"#)
 }
 
 /// Checks that a request gets the stream of a good engine after this many attempts.
@@ -256,13 +248,14 @@ async fn fault_u42_a_request_that_engines_die_of_reaches_two() {
         false => Script::answer("good", 2),
     });
     let world = fleet(engines.await, setup().config("[retry]\nmax_attempts = 4")).await;
-    let poison = Request::stream(r#","user":"marker""#);
-    for n in 1..=3 {
-        let answer = world.request(&poison).await;
+    let stream = Request::stream(r#","user":"marker""#);
+    let object = Request::post("/v1/embeddings", r#"{"model":"m","input":"marker"}"#);
+    for (n, poison) in [&stream, &object, &stream, &object, &stream, &object].into_iter().enumerate() {
+        let answer = world.request(poison).await;
         assert_eq!(answer.failure(), "502 server_error upstream_reset");
         assert_eq!(answer.head.header("x-should-retry"), Some("false"));
         assert_eq!(answer.head.header("x-samewire-attempts"), Some("2"));
-        assert_eq!(world.attempt_counts().iter().sum::<usize>(), 2 * n);
+        assert_eq!(world.attempt_counts().iter().sum::<usize>(), 2 * (n + 1));
     }
     is_good(&world, &Request::stream(""), "1", "the fleet is up").await;
     world.end().await;

@@ -1,6 +1,7 @@
 //! Load reported by engines: fetched with the probes if configured, exposed as metrics, and used to choose an
 //! engine.
 
+use crate::pool::{let_go, open_streams};
 use crate::sim::prelude::*;
 
 /// Frequent probes that also fetch the engine's load.
@@ -24,15 +25,6 @@ fn vllm(running: usize, waiting: usize) -> Script {
 async fn waiting(gate: &Gate) -> Engine {
     let script = Script::stream().text("x").wait(gate).stop();
     Engine::script(script).await
-}
-
-fn asked(engine: &Engine, path: &str) -> usize {
-    engine.probes().iter().filter(|probe| probe.target == path).count()
-}
-
-async fn probes(engine: &Engine, more: usize) {
-    let before = asked(engine, "/health");
-    until("probes", || asked(engine, "/health") >= before + more).await;
 }
 
 /// Waits until the metrics contain this line, or no longer contain it.
@@ -69,7 +61,7 @@ async fn what_an_engine_has_to_do_is_shown() {
     ] {
         world.engine.set_route("/metrics", odd);
         shows(&world, &running, false).await;
-        probes(&world.engine, 3).await;
+        world.engine.wait_probes("/health", 3).await;
         assert_eq!(world.samewire.admin("/readyz").await.head.status, 200, "that is no sickness");
         world.engine.set_route("/metrics", vllm(3, 2));
         // An engine that reported nothing is queried again at the next identification.
@@ -87,8 +79,8 @@ async fn load_is_not_fetched_unless_configured() {
     let engine = Engine::script(Script::answer("a", 1)).await;
     engine.set_route("/metrics", vllm(3, 2));
     let world = World::start(engine, Setup::new().config("[health]\ninterval = 0.02")).await;
-    probes(&world.engine, 8).await;
-    assert_eq!(asked(&world.engine, "/metrics"), 0);
+    world.engine.wait_probes("/health", 8).await;
+    assert_eq!(world.engine.probe_count("/metrics"), 0);
     assert!(!world.samewire.metrics().await.contains("samewire_upstream_engine_requests{"));
     world.end().await;
 }
@@ -116,31 +108,11 @@ async fn sglang_is_asked_where_it_answers() {
         let world = World::start_as(engine, "sglang", Setup::new().config(LOADED)).await;
         shows(&world, &series(&world, "requests", ",state=\"running\"", "4"), true).await;
         shows(&world, &series(&world, "requests", ",state=\"waiting\"", "1"), true).await;
-        probes(&world.engine, 5).await;
+        world.engine.wait_probes("/health", 5).await;
         for other in ["/metrics", "/v1/loads", "/get_load"].iter().filter(|other| **other != place) {
-            assert!(asked(&world.engine, other) <= 1, "{other} again and again");
+            assert!(world.engine.probe_count(other) <= 1, "{other} again and again");
         }
         world.end().await;
-    }
-}
-
-/// Opens this many streams and keeps them open.
-async fn open_streams(world: &World, streams: usize) -> Vec<Client> {
-    let mut clients = Vec::new();
-    let before = world.attempt_counts().iter().sum::<usize>();
-    for n in 1..=streams {
-        let client = world.send(&Request::stream("")).await;
-        until("it has the request", || world.attempt_counts().iter().sum::<usize>() >= before + n).await;
-        clients.push(client);
-    }
-    clients
-}
-
-async fn let_go(gate: &Gate, clients: Vec<Client>) {
-    gate.open();
-    for mut client in clients {
-        client.head().await;
-        client.rest().await;
     }
 }
 
@@ -149,7 +121,7 @@ async fn known(world: &World) {
     let known = |metrics: &str| metrics.matches("samewire_upstream_engine_requests{").count() >= 4;
     world.samewire.metrics_when("both say what they have to do", known).await;
     for engine in world.engines() {
-        probes(engine, 2).await;
+        engine.wait_probes("/health", 2).await;
     }
 }
 
@@ -162,7 +134,7 @@ async fn requests_that_others_have_sent_count() {
     // The reported load stays constant: these engines do not count.
     let world = World::fleet(engines, Setup::new().config(LOADED), &[]).await;
     known(&world).await;
-    let first = open_streams(&world, 10).await;
+    let first = open_streams(&world, &Request::stream(""), 10).await;
     assert_eq!(world.attempt_counts(), [0, 10], "the first one has ten of others");
     let_go(&gate, first).await;
     world.end().await;
@@ -172,11 +144,11 @@ async fn requests_that_others_have_sent_count() {
     engines.iter().for_each(|engine| engine.set_route("/metrics", vllm(0, 0)));
     let world = World::fleet(engines, Setup::new().config(LOADED), &[]).await;
     known(&world).await;
-    let mut clients = open_streams(&world, 10).await;
+    let mut clients = open_streams(&world, &Request::stream(""), 10).await;
     assert_eq!(world.attempt_counts(), [5, 5]);
     world.engine.set_route("/metrics", vllm(4, 1));
     known(&world).await;
-    clients.extend(open_streams(&world, 10).await);
+    clients.extend(open_streams(&world, &Request::stream(""), 10).await);
     assert_eq!(world.attempt_counts(), [10, 10]);
     let_go(&gate, clients).await;
     world.end().await;
@@ -188,7 +160,7 @@ async fn where_nobody_asks_only_our_own_requests_count() {
     let engines = vec![waiting(&gate).await, waiting(&gate).await];
     engines[0].set_route("/metrics", vllm(7, 3));
     let world = World::fleet_up(engines, Setup::new().config("[health]\ninterval = 0.02"), &[]).await;
-    let clients = open_streams(&world, 10).await;
+    let clients = open_streams(&world, &Request::stream(""), 10).await;
     assert_eq!(world.attempt_counts(), [5, 5]);
     let_go(&gate, clients).await;
     world.end().await;

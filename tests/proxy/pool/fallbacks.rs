@@ -1,13 +1,12 @@
 //! Names of `[[model]]` that mean several models: weights, fallbacks, and what clients and operators see.
 
 use crate::clients::keys::{entry, with};
+use crate::pool::{PATIENT, refused, requested};
 use crate::responses::over_chat::object;
 use crate::sim::prelude::*;
 use crate::sim::refusing;
 use std::collections::BTreeSet;
 
-/// Settings by which failures never take an engine out of service.
-const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
 /// Name of a large model, and of a small one if that does not answer.
 const CHAT: &str = "[wire]\nmodel_name = \"requested\"\n[[model]]\nname = \"chat\"\nto = [{ model = \"big\" }]\nfallbacks = [\"small\"]";
 
@@ -34,10 +33,6 @@ fn whole(model: &str) -> Script {
     )
 }
 
-fn refused(status: &str) -> Script {
-    Script::new().json(status, r#"{"error":{"message":"no","type":"server_error","code":null}}"#)
-}
-
 async fn fleet(engines: Vec<Engine>, config: &str, lines: &[&str]) -> World {
     let setup = Setup::new().allow_errors().config(PATIENT).config(config);
 
@@ -51,13 +46,6 @@ fn of(model: &str) -> Request {
 /// Returns the model that served, and the number of attempts.
 fn served(answer: &Answer) -> (Option<&str>, Option<&str>) {
     (answer.head.header("x-samewire-model"), answer.head.header("x-samewire-attempts"))
-}
-
-/// Returns the models named in the requests that an engine received.
-fn requested(engine: &Engine) -> BTreeSet<String> {
-    let model =
-        |body: &str| serde_json::from_str::<Value>(body).unwrap()["model"].as_str().unwrap().to_owned();
-    engine.attempts().iter().map(|attempt| model(attempt.text())).collect()
 }
 
 #[tokio::test]

@@ -15,16 +15,6 @@ async fn becomes(world: &World, status: u16) {
     world.samewire.admin_becomes("/readyz", status).await;
 }
 
-fn asked(world: &World) -> usize {
-    world.engine.probes().iter().filter(|probe| probe.target == "/health").count()
-}
-
-/// Waits for some more probes.
-async fn probes(world: &World, more: usize) {
-    let before = asked(world);
-    until("probes", || asked(world) >= before + more).await;
-}
-
 fn status(line: &str) -> Script {
     Script::new().whole(line, "", "")
 }
@@ -45,7 +35,7 @@ async fn fault_o18_an_engine_that_fails_is_not_ready_and_comes_back() {
     // An engine without a health route is judged by its list of models.
     world.engine.set_health(status("404 Not Found"));
     let logged = world.samewire.count_logged("upstream is ready");
-    probes(&world, 8).await;
+    world.engine.wait_probes("/health", 8).await;
     assert_eq!(ready(&world).await, 200);
     // The line of the last change may have been on its way before.
     assert!(world.samewire.count_logged("upstream is ready") <= logged + 1, "only changes are logged");
@@ -62,7 +52,7 @@ async fn fault_o18_each_cause_of_the_trouble_is_logged() {
     {
         world.engine.set_health(status(line));
         until(line, || world.samewire.count_logged("upstream is not ready") > at).await;
-        probes(&world, 4).await;
+        world.engine.wait_probes("/health", 4).await;
     }
     let lines = world.samewire.logs();
     let told = lines.iter().filter(|line| line.contains("upstream is not ready"));
@@ -81,7 +71,7 @@ async fn an_engine_that_refuses_the_probe_for_its_key_is_up() {
     }
     let world = World::start(engine, Setup::new().config(QUICK)).await;
     becomes(&world, 200).await;
-    probes(&world, 8).await;
+    world.engine.wait_probes("/health", 8).await;
     assert_eq!(ready(&world).await, 200);
     assert_eq!(world.stream("").await.head.status, 200);
     world.end().await;
@@ -92,7 +82,7 @@ async fn an_engine_that_refuses_the_probe_for_its_key_is_up() {
     engine.set_models(status("401 Unauthorized"));
     let setup = Setup::new().config(QUICK).upstream_keys(&folder.key("sk-CANARY-health")).allow_errors();
     let world = World::start(engine, setup).await;
-    probes(&world, 8).await;
+    world.engine.wait_probes("/health", 8).await;
     assert_eq!(ready(&world).await, 200);
     world.samewire.logged("its key was refused", 1).await;
     world.end().await;
@@ -113,7 +103,7 @@ async fn the_configuration_may_name_the_health_check() {
     assert!(world.samewire.count_logged(r#""why":"its health check fails","status":500"#) > 0);
     world.engine.set_route("/ping", status("404 Not Found"));
     becomes(&world, 200).await;
-    assert_eq!(asked(&world), 0);
+    assert_eq!(world.engine.probe_count("/health"), 0);
     world.end().await;
 }
 
@@ -124,7 +114,7 @@ async fn one_probe_that_fails_proves_nothing() {
     let world = World::start(engine, setup).await;
     becomes(&world, 200).await;
     world.engine.set_health(status("500 Internal Server Error"));
-    probes(&world, 8).await;
+    world.engine.wait_probes("/health", 8).await;
     assert_eq!(ready(&world).await, 200);
     world.engine.set_health(status("503 Service Unavailable"));
     becomes(&world, 503).await;
@@ -146,7 +136,7 @@ async fn fault_o19_a_busy_engine_may_be_slow_to_say_that_it_is_well() {
     let gate = Gate::default();
     let (world, mut client) = speaking(&gate).await;
     world.engine.set_health(Script::new().hang());
-    probes(&world, 8).await;
+    world.engine.wait_probes("/health", 8).await;
     assert_eq!(ready(&world).await, 200);
     // A failed or refused probe counts in any case.
     world.engine.set_health(status("500 Internal Server Error"));

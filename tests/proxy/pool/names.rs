@@ -171,9 +171,7 @@ async fn fault_o23_one_that_is_not_ready_is_not_all_of_them() {
     let loading = || Script::new().whole("503 Service Unavailable", "", "");
     for engine in [&world.engine, &world.others[1]] {
         engine.set_health(loading());
-        let asked = || engine.probes().iter().filter(|probe| probe.target == "/health").count();
-        let before = asked();
-        until("probes", || asked() > before + 10).await;
+        engine.wait_probes("/health", 11).await;
         assert_eq!(ready(&world).await, 200);
     }
     world.others[0].set_health(loading());

@@ -1,11 +1,10 @@
 //! Affinity by the beginnings of prompts (`[affinity] by = "prefix"`), through each API.
 
+use crate::pool::PATIENT;
 use crate::responses::over_chat::scripted;
 use crate::sim::prelude::*;
 use std::collections::BTreeSet;
 
-/// Settings by which failures never take an engine out of service.
-const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
 /// Number of chats that the engines have answered, from which these get their ids.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 const COMPLETION: &str = r#"{"id":"cmpl-1","object":"text_completion","created":1,"model":"text","choices":[{"index":0,"text":"a","logprobs":null,"finish_reason":"stop"}]}"#;
@@ -19,8 +18,7 @@ async fn fleet() -> World {
             false => Script::ok(COMPLETION),
         })
         .await;
-        let list = json!({"object": "list", "data": [{"id": "text", "object": "model", "created": 7}]});
-        engine.set_models(Script::ok(list));
+        engine.set_models(Script::models(&["text"]));
         engines.push(engine);
     }
     let prefix = "[affinity]\nby = \"prefix\"";

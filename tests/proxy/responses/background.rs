@@ -8,10 +8,6 @@ fn create() -> Request {
     Request::post("/v1/responses", ASK)
 }
 
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
-}
-
 /// Starts a background response and returns its id.
 async fn started(world: &World) -> String {
     let object = world.request(&create()).await.with_status(200).json();
@@ -20,7 +16,7 @@ async fn started(world: &World) -> String {
 }
 
 async fn object(world: &World, id: &str) -> Value {
-    json(world.get(&format!("/v1/responses/{id}")).await.text())
+    parsed(world.get(&format!("/v1/responses/{id}")).await.text())
 }
 
 /// Waits until a response has ended, and returns it.
@@ -36,7 +32,7 @@ pub fn is_over(response: &Value) -> bool {
 
 /// Returns the data of a stream's events.
 fn events(text: &str) -> Vec<Value> {
-    text.lines().filter_map(|line| line.strip_prefix("data: ")).map(json).collect()
+    text.lines().filter_map(|line| line.strip_prefix("data: ")).map(parsed).collect()
 }
 
 async fn replay(world: &World, id: &str, query: &str) -> Vec<Value> {
@@ -49,7 +45,7 @@ fn types(events: &[Value]) -> Vec<&str> {
 }
 
 /// Returns a script slow enough for tests to act while it runs.
-fn slow(tokens: usize) -> Script {
+pub fn slow(tokens: usize) -> Script {
     Script::stream().tok("a", tokens, Duration::from_millis(10)).stop()
 }
 
@@ -117,7 +113,7 @@ async fn stored_streams_end_with_done_in_that_dialect() {
     let body = ASK.replace("\"input\"", "\"stream\":true,\"input\"");
     let made = world.request(&dialect(Request::post("/v1/responses", body))).await;
     let first = made.text().lines().find_map(|line| line.strip_prefix("data: ")).expect("an event");
-    let id = json(first)["response"]["id"].as_str().expect("an id").to_owned();
+    let id = parsed(first)["response"]["id"].as_str().expect("an id").to_owned();
     let again = Request::get(&format!("/v1/responses/{id}?stream=true"));
     for (request, marked) in [(dialect(again.clone()), true), (again, false)] {
         assert_eq!(world.request(&request).await.text().ends_with("\n\ndata: [DONE]\n\n"), marked);

@@ -2,7 +2,7 @@
 
 use super::background::ended;
 use crate::responses::over_chat::{TOOLS, ask, chunk, engine, event, events, last, object, scripted};
-use crate::responses::stored::{id, messages, not_found};
+use crate::responses::stored::{id, messages, not_found, paged};
 use crate::sim::prelude::*;
 
 const CODE: Option<&str> = Some("invalid_value");
@@ -172,17 +172,8 @@ async fn items_come_in_pages() {
     assert_eq!(texts(&first), names(25..45).into_iter().rev().collect::<Vec<_>>());
     assert_eq!((&first["has_more"], &first["first_id"]), (&json!(true), &first["data"][0]["id"]));
     for (order, expected) in [("asc", names(0..45)), ("desc", names(0..45).into_iter().rev().collect())] {
-        let (mut all, mut after) = (Vec::new(), String::new());
-        loop {
-            let next =
-                page(&format!("?order={order}&limit=11&include[]=message.output_text.logprobs{after}")).await;
-            all.extend(texts(&next));
-            after = format!("&after={}", next["last_id"].as_str().unwrap());
-            if next["has_more"] == false {
-                break;
-            }
-        }
-        assert_eq!(all, expected);
+        let list = format!("{path}/items?order={order}&include[]=message.output_text.logprobs");
+        assert_eq!(short_forms(&paged(&world, &list).await.0), expected);
     }
     assert_eq!(page("?limit=100").await["data"].as_array().unwrap().len(), 45);
     for (query, param) in [

@@ -3,6 +3,7 @@
 use crate::clients::keys::{OTHER, SECOND, entry, with};
 use crate::official::{DIALECT_EVENTS, Schemas};
 use crate::responses::over_chat::{TOOLS, ask, chunk, event, object, prompt, scripted};
+use crate::responses::tool_outputs::hand_in;
 use crate::sim::prelude::*;
 
 fn held(more: &str) -> Request {
@@ -10,10 +11,6 @@ fn held(more: &str) -> Request {
     let tools = TOOLS.replace(r#""name":"crm""#, r#""name":"crm","description":"d""#);
     let request = prompt("tools", &format!(r#",{tools},"stream":true{more}"#));
     request.header("x-samewire-dialect", "codex-legacy").header("x-samewire-tool-hold", "1")
-}
-
-fn hand_in(id: &str, body: &str) -> Request {
-    Request::post(&format!("/v1/responses/{id}/tool_outputs"), body)
 }
 
 fn pending(answer: &Answer) -> Value {

@@ -20,6 +20,20 @@ pub fn messages(world: &World, n: usize) -> Value {
     body["messages"].clone()
 }
 
+/// Returns the items of a list that is read in pages of eleven, and the id of the last one.
+pub async fn paged(world: &World, list: &str) -> (Vec<Value>, String) {
+    let (mut all, mut after, mut last) = (Vec::new(), String::new(), String::new());
+    loop {
+        let page = object(&world.get(&format!("{list}&limit=11{after}")).await);
+        all.extend(page["data"].as_array().unwrap().clone());
+        page["last_id"].as_str().unwrap().clone_into(&mut last);
+        after = format!("&after={last}");
+        if page["has_more"] == false {
+            return (all, last);
+        }
+    }
+}
+
 /// Checks for the 404 that is the same for every kind of missing object.
 pub fn not_found(answer: &Answer) {
     assert_eq!(answer.failure(), "404 invalid_request_error", "{}", answer.text());
@@ -225,19 +239,10 @@ async fn input_items_come_in_pages() {
     assert_eq!(texts(&first), names(25..45).into_iter().rev().collect::<Vec<_>>());
     assert_eq!([&first["object"], &first["has_more"]], [&json!("list"), &json!(true)]);
     assert_eq!(first["first_id"], first["data"][0]["id"]);
-    let mut all = Vec::new();
-    let mut after = String::new();
-    loop {
-        let next = page(&format!("?order=asc&limit=11{after}")).await;
-        all.extend(texts(&next));
-        after = format!("&after={}", next["last_id"].as_str().unwrap());
-        if next["has_more"] == false {
-            break;
-        }
-    }
-    assert_eq!(all, names(0..45));
+    let (all, last) = paged(&world, &format!("{at}?order=asc")).await;
+    assert_eq!(texts(&json!({"data": all})), names(0..45));
     assert_eq!(page("?limit=100").await["data"].as_array().unwrap().len(), 45);
-    let end = page(&format!("?order=asc{after}")).await;
+    let end = page(&format!("?order=asc&after={last}")).await;
     assert_eq!(end, json!({"object":"list","data":[],"first_id":null,"last_id":null,"has_more":false}));
     for (query, param) in [
         ("?limit=0", "limit"),

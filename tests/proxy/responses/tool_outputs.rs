@@ -3,7 +3,7 @@
 use crate::responses::over_chat::{TOOLS, ask, engine, events, last, object, prompt, scripted};
 use crate::sim::prelude::*;
 
-fn hand_in(id: &str, body: &str) -> Request {
+pub(super) fn hand_in(id: &str, body: &str) -> Request {
     Request::post(&format!("/v1/responses/{id}/tool_outputs"), body)
 }
 

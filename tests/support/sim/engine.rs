@@ -251,6 +251,17 @@ impl Engine {
         lock(&self.shared.probes).clone()
     }
 
+    /// Number of GETs of this path that have arrived.
+    pub fn probe_count(&self, path: &str) -> usize {
+        lock(&self.shared.probes).iter().filter(|probe| probe.target == path).count()
+    }
+
+    /// Waits for this many more GETs of this path.
+    pub async fn wait_probes(&self, path: &str, more: usize) {
+        let before = self.probe_count(path);
+        super::until("probes", || self.probe_count(path) >= before + more).await;
+    }
+
     /// Number of requests the engine is working on.
     pub fn active_generations(&self) -> usize {
         self.shared.active.load(Ordering::SeqCst)

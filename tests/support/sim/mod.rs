@@ -24,7 +24,7 @@ pub use chunks::{Chunks, Piece};
 pub use client::{Answer, Client, Ended, ErrorBody, Head, Request};
 pub use engine::{Attempt, CloseKind, Engine, IntoEngine};
 pub use folder::Folder;
-pub use frames::{frame, kinds};
+pub use frames::{Frame as H2Frame, frame, kinds};
 pub use harness::{IN_FORCE, LINES_OF_ONE_REQUEST, Samewire, Setup, World};
 pub use http2::{H2Client, Hangup, RawH2Client};
 pub use names::{Dns, DnsReply, NAME, NameFiles};
@@ -36,7 +36,7 @@ pub mod prelude {
     pub use super::{
         Answer, Attempt, Client, CloseKind, Ended, Engine, Folder, Gate, KEY, PATIENCE, PROMPT, Request,
         SOON, Samewire, Script, Setup, Socket, Step, World, assert_members, assert_took, eventually,
-        json_string, until, until_within, within,
+        json_string, parsed, until, until_within, within,
     };
     pub use serde_json::{Value, json};
     pub use std::net::SocketAddr;
@@ -84,6 +84,12 @@ pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
         assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// Parses JSON. Fails the test, showing the text, if it is none.
+#[track_caller]
+pub fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 /// Checks that a JSON object has these members, and perhaps others.

@@ -95,6 +95,28 @@ impl Script {
         Self::new().json("200 OK", &body.to_string())
     }
 
+    /// Creates a script that writes a complete chat completion with this text.
+    pub fn completion(text: &str) -> Self {
+        let text = json_string(text);
+        Self::ok(format!(
+            r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":{text}}},"finish_reason":"stop"}}]}}"#
+        ))
+    }
+
+    /// Creates a script that writes a list of these models.
+    pub fn models(names: &[&str]) -> Self {
+        let list = names.iter().map(|name| {
+            format!(r#"{{"id":{},"object":"model","created":7,"owned_by":"vllm"}}"#, json_string(name))
+        });
+        Self::ok(format!(r#"{{"object":"list","data":[{}]}}"#, list.collect::<Vec<_>>().join(",")))
+    }
+
+    /// Appends the steps of another script.
+    pub fn followed_by(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
     /// Writes these bytes.
     pub fn raw(self, bytes: impl Into<Vec<u8>>) -> Self {
         self.then(Step::Send(bytes.into()))
