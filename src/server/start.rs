@@ -155,20 +155,22 @@ async fn serve(
     // Close the channels to the worker threads too: connections that remain end with their requests.
     drop(acceptor);
     end.wait_for_connections(async { _ = gone.recv().await }).await;
-    let app = present.app();
-    // The last results of batches are stored, and the batches given up.
-    let _ = tokio::time::timeout(BATCH_SAVE_LIMIT, batches_left(&app)).await;
-    // Write the usage of the last requests, with a time limit for a store that does not respond.
-    let _ =
-        tokio::time::timeout(USAGE_SYNC_LIMIT, app.admit.usages.sync(&app.store_handle, &app.metrics)).await;
-    app.tracer.close().await;
+    finish(&present.app()).await;
     Ok(())
 }
 
-async fn batches_left(app: &App) {
-    while app.batches.count() > 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+/// Stores what the requests have left: the last results of batches, which are given up, the usage, and the traces. Each
+/// has a time limit, for a store that does not respond.
+async fn finish(app: &App) {
+    let batches_left = async {
+        while app.batches.count() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let _ = tokio::time::timeout(BATCH_SAVE_LIMIT, batches_left).await;
+    let usage = app.admit.usages.sync(&app.store_handle, &app.metrics);
+    let _ = tokio::time::timeout(USAGE_SYNC_LIMIT, usage).await;
+    app.tracer.close().await;
 }
 
 /// Starts the tasks of the process: probes, reloads, upkeep, and the admin listener.

@@ -348,57 +348,60 @@ mod tests {
         assert_eq!(without_key("none of that", b"Bearer none"), "none of that");
     }
 
+    /// Messages, and what clients get of them.
+    const LOGGED: &[(&str, &str)] = &[
+        ("max_tokens must be at least 1, got 0.", "max_tokens must be at least 1, got 0."),
+        ("The model `/models/qwen3` does not exist.", "The model `/models/qwen3` does not exist."),
+        ("The model `/models/other` does not exist.", "The model `…` does not exist."),
+        ("No such file: '/usr/lib/python3/site.py'.", "No such file: '…'."),
+        ("cache=/root/.cache/hub is full", "… is full"),
+        ("serving.py:12 failed at 10.0.0.7:5000!", "… failed at …!"),
+        ("connect to [fd00::1]:8000 or fd00::1", "connect to … or …"),
+        ("vllm-0.vllm.svc:8000 and localhost:8000", "… and …"),
+        ("tcp://127.0.0.1:5557 timed out", "… timed out"),
+        ("http://prefill:8100/v1 is away", "… is away"),
+        ("gemm.cu and x.cpp broke", "… and … broke"),
+        ("a.py:3, k.cu and x.rs broke", "…, … and … broke"),
+        (r"cannot open C:\Program Files\vllm\x.json or \\nas\models", "cannot open … … or …"),
+        ("tried [/srv/x/y], “/srv/x/z” and model:/srv/x/y", "tried …, “…” and …"),
+        ("worker prefill:8100 and vllm-0:8000 are away", "worker … and … are away"),
+        ("Pool(host='prefill', port=8100): no", "Pool(host='…', port=8100): no"),
+        ("host=decode.llm worker=3 endpoint='/v1/models'", "… worker=3 endpoint='/v1/models'"),
+        ("from fe80::1%eth0 port 8000", "from … port 8000"),
+        (r"C:\Program Files\My App\a x b\c.bin is away", "… … … x … is away"),
+        ("vllm.llm.svc, a.cluster.local and gpu-1.internal", "…, … and …"),
+        ("/srv/models/x@main and /srv/m/y=z", "… and …"),
+        ("https://bob:secret@models.example/x is away", "… is away"),
+        (
+            "no more than tokens:4096, limit-2:x, C: and a:b",
+            "no more than tokens:4096, limit-2:x, C: and a:b",
+        ),
+        (
+            r"regex '\\d{3}-\\d{4}' or `\\w+\\.\\w+` or \\frac",
+            r"regex '\\d{3}-\\d{4}' or `\\w+\\.\\w+` or \\frac",
+        ),
+        ("limited to tokens:4096 at 10:30 from 22:00", "limited to tokens:4096 at 10:30 from 22:00"),
+        ("threading.local on cuda:10, gpt-4:32", "threading.local on cuda:10, gpt-4:32"),
+        ("window 2026-11-28T17:56", "window 2026-11-28T17:56"),
+        ("Invalid value at body:/messages/0/content", "Invalid value at body:/messages/0/content"),
+        // What only looks like a file or an address.
+        ("no .cpp and no .rs", "no .cpp and no .rs"),
+        ("localhost:x, a.b:1, index:12, 3.5:10", "localhost:x, a.b:1, index:12, 3.5:10"),
+        (
+            "See https://errors.pydantic.dev/2.11/v/missing.",
+            "See https://errors.pydantic.dev/2.11/v/missing.",
+        ),
+        (
+            "Use /v1/chat/completions, and/or a ratio of 1/2.",
+            "Use /v1/chat/completions, and/or a ratio of 1/2.",
+        ),
+        ("at 12:30:45, a::b, x: 1, temperature:0.5", "at 12:30:45, a::b, x: 1, temperature:0.5"),
+        ("ünïcödé/wörds — “fine”", "ünïcödé/wörds — “fine”"),
+    ];
+
     #[test]
     fn hosts_stay_in_the_log() {
-        for (message, expected) in [
-            ("max_tokens must be at least 1, got 0.", "max_tokens must be at least 1, got 0."),
-            ("The model `/models/qwen3` does not exist.", "The model `/models/qwen3` does not exist."),
-            ("The model `/models/other` does not exist.", "The model `…` does not exist."),
-            ("No such file: '/usr/lib/python3/site.py'.", "No such file: '…'."),
-            ("cache=/root/.cache/hub is full", "… is full"),
-            ("serving.py:12 failed at 10.0.0.7:5000!", "… failed at …!"),
-            ("connect to [fd00::1]:8000 or fd00::1", "connect to … or …"),
-            ("vllm-0.vllm.svc:8000 and localhost:8000", "… and …"),
-            ("tcp://127.0.0.1:5557 timed out", "… timed out"),
-            ("http://prefill:8100/v1 is away", "… is away"),
-            ("gemm.cu and x.cpp broke", "… and … broke"),
-            ("a.py:3, k.cu and x.rs broke", "…, … and … broke"),
-            (r"cannot open C:\Program Files\vllm\x.json or \\nas\models", "cannot open … … or …"),
-            ("tried [/srv/x/y], “/srv/x/z” and model:/srv/x/y", "tried …, “…” and …"),
-            ("worker prefill:8100 and vllm-0:8000 are away", "worker … and … are away"),
-            ("Pool(host='prefill', port=8100): no", "Pool(host='…', port=8100): no"),
-            ("host=decode.llm worker=3 endpoint='/v1/models'", "… worker=3 endpoint='/v1/models'"),
-            ("from fe80::1%eth0 port 8000", "from … port 8000"),
-            (r"C:\Program Files\My App\a x b\c.bin is away", "… … … x … is away"),
-            ("vllm.llm.svc, a.cluster.local and gpu-1.internal", "…, … and …"),
-            ("/srv/models/x@main and /srv/m/y=z", "… and …"),
-            ("https://bob:secret@models.example/x is away", "… is away"),
-            (
-                "no more than tokens:4096, limit-2:x, C: and a:b",
-                "no more than tokens:4096, limit-2:x, C: and a:b",
-            ),
-            (
-                r"regex '\\d{3}-\\d{4}' or `\\w+\\.\\w+` or \\frac",
-                r"regex '\\d{3}-\\d{4}' or `\\w+\\.\\w+` or \\frac",
-            ),
-            ("limited to tokens:4096 at 10:30 from 22:00", "limited to tokens:4096 at 10:30 from 22:00"),
-            ("threading.local on cuda:10, gpt-4:32", "threading.local on cuda:10, gpt-4:32"),
-            ("window 2026-11-28T17:56", "window 2026-11-28T17:56"),
-            ("Invalid value at body:/messages/0/content", "Invalid value at body:/messages/0/content"),
-            // What only looks like a file or an address.
-            ("no .cpp and no .rs", "no .cpp and no .rs"),
-            ("localhost:x, a.b:1, index:12, 3.5:10", "localhost:x, a.b:1, index:12, 3.5:10"),
-            (
-                "See https://errors.pydantic.dev/2.11/v/missing.",
-                "See https://errors.pydantic.dev/2.11/v/missing.",
-            ),
-            (
-                "Use /v1/chat/completions, and/or a ratio of 1/2.",
-                "Use /v1/chat/completions, and/or a ratio of 1/2.",
-            ),
-            ("at 12:30:45, a::b, x: 1, temperature:0.5", "at 12:30:45, a::b, x: 1, temperature:0.5"),
-            ("ünïcödé/wörds — “fine”", "ünïcödé/wörds — “fine”"),
-        ] {
+        for &(message, expected) in LOGGED {
             for (status, policy) in [(400, Auto), (400, Redact4xx), (400, Redact), (500, Redact)] {
                 assert_eq!(told(status, message, policy), expected);
             }

@@ -266,13 +266,14 @@ mod tests {
     use super::*;
 
     const MODEL: &str = "thinking-2507";
+    const TOOLS: &str = r#"[{"type":"function","function":{"name":"f"}}]"#;
 
     /// Checks that the request's constraints on the answer's text are found, whichever members are beside them.
     #[test]
     fn the_format_of_the_text_follows_from_the_request() {
         let options = Options { parser: Parser::Auto, ..Options::default() };
         let none = OutputConstraints::default();
-        let tools = r#"[{"type":"function","function":{"name":"f"}}]"#;
+        let tools = TOOLS;
         let off = OutputConstraints { thinks: Some(false), ..none };
         for (members, tells_reasoning, constraints, hides) in [
             (r#""user":"none""#, false, none, false),
@@ -310,7 +311,15 @@ mod tests {
             let expected = TextFormat::of(&options, MODEL, constraints, parsers);
             assert_eq!(format!("{script:?}"), format!("{expected:?}"), "{members}");
         }
-        // The comparison can tell them apart.
+    }
+
+    /// The test before compares formats by their text.
+    #[test]
+    fn formats_are_told_apart() {
+        let options = Options { parser: Parser::Auto, ..Options::default() };
+        let none = OutputConstraints::default();
+        let tools = TOOLS;
+        let off = OutputConstraints { thinks: Some(false), ..none };
         let shown = |constraints, tells_reasoning| {
             let parsers = EngineParsers { tells_reasoning, leaves_calls: false };
             format!("{:?}", TextFormat::of(&options, MODEL, constraints, parsers))

@@ -286,39 +286,44 @@ mod tests {
         head
     }
 
+    const OWN: (&str, &str) = ("host", "127.0.0.1:9090");
+    const REBOUND: (&str, &str) = ("host", "evil.example:9090");
+    const NAMED: (&str, &str) = ("host", "samewire.internal:9090");
+
+    /// Requests to the admin listener: path, headers, and whether they are answered.
+    const OPERATORS: &[(&str, &[(&str, &str)], bool)] = &[
+        ("/metrics", &[], true),
+        ("/metrics", &[OWN], true),
+        ("/metrics", &[REBOUND], false),
+        ("/metrics", &[NAMED], true),
+        ("/metrics", &[OWN, REBOUND], false),
+        ("http://evil.example/metrics", &[OWN], false),
+        ("/drain", &[OWN, ("origin", "http://127.0.0.1:9090")], true),
+        ("/drain", &[OWN, ("origin", "http://127.0.0.1:8080")], false),
+        ("/drain", &[OWN, ("origin", "https://samewire.internal")], true),
+        ("/drain", &[OWN, ("origin", "https://ops.example"), ("sec-fetch-site", "same-origin")], true),
+        (
+            "/drain",
+            &[REBOUND, ("origin", "http://evil.example:9090"), ("sec-fetch-site", "same-origin")],
+            false,
+        ),
+        ("/drain", &[OWN, ("origin", "null")], false),
+        ("/drain", &[OWN, ("origin", "http://127.0.0.1:9090"), ("origin", "http://evil")], false),
+        ("/drain/wait", &[OWN], true),
+        ("/drain/wait", &[OWN, ("sec-fetch-site", "cross-site")], false),
+        ("/drain/wait", &[OWN, ("sec-fetch-site", "same-site")], false),
+        ("/drain/wait", &[OWN, ("sec-fetch-site", "none"), ("user-agent", "Mozilla/5.0")], false),
+        ("/drain/wait", &[OWN, ("user-agent", "kube-probe/1.34")], true),
+        ("/", &[OWN, ("sec-fetch-site", "none"), ("user-agent", "Mozilla/5.0")], true),
+        ("/metrics", &[OWN, ("sec-fetch-site", "same-origin"), ("user-agent", "Mozilla/5.0")], true),
+        ("/metrics", &[OWN, ("sec-fetch-site", "cross-site")], false),
+    ];
+
     #[test]
     fn who_reaches_operators() {
         let text = "[admin]\nhosts = [\"samewire.internal\"]\n[[upstream]]\nurl = \"http://a\"";
         let config = Config::read(text, &[&Overrides::default()]).unwrap();
-        let (own, rebound) = (("host", "127.0.0.1:9090"), ("host", "evil.example:9090"));
-        let named = ("host", "samewire.internal:9090");
-        for (path, lines, is_answered) in [
-            ("/metrics", &[][..], true),
-            ("/metrics", &[own], true),
-            ("/metrics", &[rebound], false),
-            ("/metrics", &[named], true),
-            ("/metrics", &[own, rebound], false),
-            ("http://evil.example/metrics", &[own], false),
-            ("/drain", &[own, ("origin", "http://127.0.0.1:9090")], true),
-            ("/drain", &[own, ("origin", "http://127.0.0.1:8080")], false),
-            ("/drain", &[own, ("origin", "https://samewire.internal")], true),
-            ("/drain", &[own, ("origin", "https://ops.example"), ("sec-fetch-site", "same-origin")], true),
-            (
-                "/drain",
-                &[rebound, ("origin", "http://evil.example:9090"), ("sec-fetch-site", "same-origin")],
-                false,
-            ),
-            ("/drain", &[own, ("origin", "null")], false),
-            ("/drain", &[own, ("origin", "http://127.0.0.1:9090"), ("origin", "http://evil")], false),
-            ("/drain/wait", &[own], true),
-            ("/drain/wait", &[own, ("sec-fetch-site", "cross-site")], false),
-            ("/drain/wait", &[own, ("sec-fetch-site", "same-site")], false),
-            ("/drain/wait", &[own, ("sec-fetch-site", "none"), ("user-agent", "Mozilla/5.0")], false),
-            ("/drain/wait", &[own, ("user-agent", "kube-probe/1.34")], true),
-            ("/", &[own, ("sec-fetch-site", "none"), ("user-agent", "Mozilla/5.0")], true),
-            ("/metrics", &[own, ("sec-fetch-site", "same-origin"), ("user-agent", "Mozilla/5.0")], true),
-            ("/metrics", &[own, ("sec-fetch-site", "cross-site")], false),
-        ] {
+        for &(path, lines, is_answered) in OPERATORS {
             let stranger = AdminRefusal::of(&head(path, lines), &config.admin_hosts);
             assert_eq!(stranger.is_none(), is_answered, "{path} {lines:?}: {stranger:?}");
             let (Some(AdminRefusal::Host(why)) | Some(AdminRefusal::Page(why))) = stranger else { continue };

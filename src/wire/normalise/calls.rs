@@ -7,10 +7,12 @@ use super::held_arguments::{CallState, HeldArguments};
 use super::resent::{Repetition, Resent};
 use crate::json::Text;
 use crate::wire::arguments::Arguments;
-use crate::wire::event::{Delta, FrameExtras, ToolKind};
+use crate::wire::event::{Delta, FrameExtras, ToolEntry, ToolKind};
 use crate::wire::naming::Naming;
 use crate::wire::repair::MAX_HELD;
 use crate::wire::rule::{Rule, Tally};
+use crate::wire::{Shape, ident};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Calls of a choice, in the order in which the engine began them. What most deltas need to know of all calls is kept
@@ -290,6 +292,32 @@ impl OpenCall {
         alone.read(piece);
         let is_object = alone.is_closed() && alone.is_complete();
         self.resent.length_in(piece).filter(|_| joined.is_broken() && is_object)
+    }
+
+    /// Takes the id of the call, and its name with namespace and kind, each from the first entry that has one. Holds the
+    /// arguments of a function if they may be repaired. `is_taken`: an earlier call has this id.
+    #[inline]
+    pub(super) fn identify(
+        &mut self,
+        id: Option<Cow<'_, str>>,
+        is_taken: bool,
+        name: Option<Cow<'_, str>>,
+        entry: &ToolEntry<'_>,
+        shape: &Shape,
+    ) {
+        if self.engine_id.is_none() {
+            self.engine_id = id.map(Cow::into_owned);
+            self.shares_id = is_taken;
+        }
+        if self.name.is_none() {
+            let forced = shape.forced_function.clone().filter(|_| entry.whole);
+            self.name = name.map(|name| ident::bounded_name(&name).to_owned()).or(forced);
+            self.namespace = entry.namespace.map(|namespace| namespace.decoded().into_owned());
+            self.kind = entry.kind;
+        }
+        if self.held.is_none() && self.kind == ToolKind::Function {
+            self.held = HeldArguments::of(shape.options.repair_arguments);
+        }
     }
 
     /// Sends the call's header and the arguments that waited for it. `place`: choice and slot.

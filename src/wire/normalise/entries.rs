@@ -2,12 +2,13 @@
 
 use super::answer_writer::{EncoderOutput, send_held};
 use super::calls::{OpenCall, OpenCalls};
-use super::held_arguments::{CallState, HeldArguments};
+use super::envelope::AnswerEnvelope;
+use super::held_arguments::CallState;
 use super::{MAX_CALLS, Normaliser};
 use crate::json::Text;
+use crate::wire::Shape;
 use crate::wire::event::{Delta, FrameExtras, ToolEntry, ToolKind};
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::ident;
 use crate::wire::naming::Naming;
 use crate::wire::rule::Rule;
 
@@ -19,7 +20,7 @@ impl Normaliser {
         extras: FrameExtras<'a>,
         to: &mut EncoderOutput<'_>,
     ) -> FrameExtras<'a> {
-        let naming = Naming::of(self.envelope.as_ref().map_or("", |envelope| &envelope.id), &self.shape);
+        let naming = naming(self.envelope.as_ref(), &self.shape);
         let Some(choice) = self.choices.get_mut(index as usize) else { return extras };
         let id = entry.id.map(|id| id.decoded()).filter(|id| !id.is_empty());
         let name = entry.name.map(|name| name.decoded()).filter(|name| !name.is_empty());
@@ -34,8 +35,7 @@ impl Normaliser {
             choice.calls.pass_held(state, &mut self.tally, |place, held| send_held(index, place, held, to));
         }
         if choice.calls.all.len() > MAX_CALLS {
-            let message = "The upstream engine sent more tool calls than an answer can have.";
-            self.fail(Failure::from(Fault::InvalidEvent).with_message(message), to);
+            self.fail(too_many_calls(), to);
             return extras;
         }
         if slot > 0 && self.shape.one_call {
@@ -48,19 +48,7 @@ impl Normaliser {
         if call.started.is_some() && (id.is_some() || name.is_some()) {
             self.tally.count(Rule::ToolRepeat);
         }
-        if call.engine_id.is_none() {
-            call.engine_id = id.map(|id| id.into_owned());
-            call.shares_id = is_taken;
-        }
-        if call.name.is_none() {
-            let forced = self.shape.forced_function.clone().filter(|_| entry.whole);
-            call.name = name.map(|name| ident::bounded_name(&name).to_owned()).or(forced);
-            call.namespace = entry.namespace.map(|namespace| namespace.decoded().into_owned());
-            call.kind = entry.kind;
-        }
-        if call.held.is_none() && call.kind == ToolKind::Function {
-            call.held = HeldArguments::of(self.shape.options.repair_arguments);
-        }
+        call.identify(id, is_taken, name, &entry, &self.shape);
         let usage = extras.usage.clone();
         let mut extras = Some(extras);
         if call.started.is_none() && call.name.is_some() {
@@ -103,7 +91,7 @@ impl Normaliser {
     /// Starts calls without a name if `tool_choice` forces a function, whose name they get (2.5 rule 4). Returns
     /// true if all calls of the choice have a name then.
     pub(super) fn name_calls(&mut self, index: usize, to: &mut EncoderOutput<'_>) -> bool {
-        let naming = Naming::of(self.envelope.as_ref().map_or("", |envelope| &envelope.id), &self.shape);
+        let naming = naming(self.envelope.as_ref(), &self.shape);
         let Some(choice) = self.choices.get_mut(index) else { return true };
         let OpenCalls { all, started: next, .. } = &mut choice.calls;
         let mut named = true;
@@ -128,4 +116,13 @@ impl Normaliser {
             self.pass_held(u32::try_from(index).unwrap_or(u32::MAX), CallState::Cut, to);
         }
     }
+}
+
+fn naming<'n>(envelope: Option<&'n AnswerEnvelope>, shape: &'n Shape) -> Naming<'n> {
+    Naming::of(envelope.map_or("", |envelope| &envelope.id), shape)
+}
+
+fn too_many_calls() -> Failure {
+    let message = "The upstream engine sent more tool calls than an answer can have.";
+    Failure::from(Fault::InvalidEvent).with_message(message)
 }

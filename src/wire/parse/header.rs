@@ -177,42 +177,45 @@ impl HeaderStart {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Browser::{Find, Open, Search};
+
+    /// Headers, whether their message has started, and where its text goes.
+    const ROUTES: &[(&str, bool, Destination<'_>)] = &[
+        ("<|channel|>analysis", false, Destination::Reasoning),
+        ("<|channel|>final", false, Destination::Content),
+        ("assistant<|channel|>final <|constrain|>json", true, Destination::Content),
+        ("<|channel|>final to=functions.f", false, Destination::Content),
+        ("<|channel|>commentary", false, Destination::Content),
+        ("<|channel|>commentary to=functions.f <|constrain|>json", false, Destination::Call("f")),
+        ("<|channel|>commentary to=functions.f<|constrain|>json", false, Destination::Call("f")),
+        ("<|channel|>analysis to=functions.f code", false, Destination::Call("f")),
+        (" to=functions.f<|channel|>commentary json", false, Destination::Call("f")),
+        ("assistant to=functions.a.b<|channel|>commentary", true, Destination::Call("a.b")),
+        ("<|channel|>commentary functions.f json", false, Destination::Call("f")),
+        ("<|channel|>commentary json functions.f", false, Destination::Content),
+        ("<|channel|>commentary to=functions.functions.f", false, Destination::Call("functions.f")),
+        ("<|channel|>commentary to=functions.", false, Destination::Reasoning),
+        ("<|channel|>commentary to=", false, Destination::Content),
+        ("<|channel|>analysis to=browser.search code", false, Destination::Browser(Search)),
+        ("<|channel|>commentary browser.open", false, Destination::Browser(Open)),
+        ("<|channel|>x to=browser.find", false, Destination::Browser(Find)),
+        ("<|channel|>commentary to=browser.close", false, Destination::Reasoning),
+        ("<|channel|>commentary python", false, Destination::Reasoning),
+        ("<|channel|>commentary to=container.exec", false, Destination::Reasoning),
+        ("assistant", true, Destination::Content),
+        ("<|channel|>new", true, Destination::Content),
+        ("", false, Destination::Content),
+        ("user", true, Destination::Dropped),
+        ("user<|channel|>final", true, Destination::Dropped),
+        ("functions.f to=assistant<|channel|>commentary", true, Destination::Dropped),
+        ("<|channel|>analysis to=assistant", false, Destination::Reasoning),
+        (" to=assistant<|channel|>analysis", true, Destination::Reasoning),
+        ("<|channel|>analysis<|channel|>final", false, Destination::Content),
+    ];
 
     #[test]
     fn headers_say_where_their_text_goes() {
-        use Browser::{Find, Open, Search};
-        for (text, started, expected) in [
-            ("<|channel|>analysis", false, Destination::Reasoning),
-            ("<|channel|>final", false, Destination::Content),
-            ("assistant<|channel|>final <|constrain|>json", true, Destination::Content),
-            ("<|channel|>final to=functions.f", false, Destination::Content),
-            ("<|channel|>commentary", false, Destination::Content),
-            ("<|channel|>commentary to=functions.f <|constrain|>json", false, Destination::Call("f")),
-            ("<|channel|>commentary to=functions.f<|constrain|>json", false, Destination::Call("f")),
-            ("<|channel|>analysis to=functions.f code", false, Destination::Call("f")),
-            (" to=functions.f<|channel|>commentary json", false, Destination::Call("f")),
-            ("assistant to=functions.a.b<|channel|>commentary", true, Destination::Call("a.b")),
-            ("<|channel|>commentary functions.f json", false, Destination::Call("f")),
-            ("<|channel|>commentary json functions.f", false, Destination::Content),
-            ("<|channel|>commentary to=functions.functions.f", false, Destination::Call("functions.f")),
-            ("<|channel|>commentary to=functions.", false, Destination::Reasoning),
-            ("<|channel|>commentary to=", false, Destination::Content),
-            ("<|channel|>analysis to=browser.search code", false, Destination::Browser(Search)),
-            ("<|channel|>commentary browser.open", false, Destination::Browser(Open)),
-            ("<|channel|>x to=browser.find", false, Destination::Browser(Find)),
-            ("<|channel|>commentary to=browser.close", false, Destination::Reasoning),
-            ("<|channel|>commentary python", false, Destination::Reasoning),
-            ("<|channel|>commentary to=container.exec", false, Destination::Reasoning),
-            ("assistant", true, Destination::Content),
-            ("<|channel|>new", true, Destination::Content),
-            ("", false, Destination::Content),
-            ("user", true, Destination::Dropped),
-            ("user<|channel|>final", true, Destination::Dropped),
-            ("functions.f to=assistant<|channel|>commentary", true, Destination::Dropped),
-            ("<|channel|>analysis to=assistant", false, Destination::Reasoning),
-            (" to=assistant<|channel|>analysis", true, Destination::Reasoning),
-            ("<|channel|>analysis<|channel|>final", false, Destination::Content),
-        ] {
+        for &(text, started, expected) in ROUTES {
             assert_eq!(Header::read(text, started).route(), expected, "{text}");
         }
     }
