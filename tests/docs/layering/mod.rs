@@ -37,11 +37,11 @@ const WORLD: [&str; 18] = [
 const CLOCKS: [&str; 3] = ["Instant", "SystemTime", "UNIX_EPOCH"];
 
 /// Forbidden module names: they say nothing about their contents.
-const DRAWERS: [&str; 6] = ["utils", "util", "common", "helpers", "misc", "types"];
+const VAGUE_NAMES: [&str; 6] = ["utils", "util", "common", "helpers", "misc", "types"];
 
 /// Lines of a file with code in them, without its tests.
-const LONGEST_FILE: usize = 600;
-const LONGEST_FUNCTION: usize = 90;
+const LONGEST_FILE: usize = 700;
+const LONGEST_FUNCTION: usize = 100;
 
 /// Source file: its top-level module, and its text without comments and literals.
 struct Source {
@@ -305,8 +305,9 @@ fn files_have_one_subject() {
     let mut wrong = Vec::new();
     for source in sources() {
         let name = source.path.with_extension("");
-        let drawer = name.components().any(|part| DRAWERS.iter().any(|drawer| part.as_os_str() == *drawer));
-        if drawer {
+        let is_vague =
+            name.components().any(|part| VAGUE_NAMES.iter().any(|vague| part.as_os_str() == *vague));
+        if is_vague {
             wrong.push(format!("{} says nothing of its subject", source.path.display()));
         }
         if source.lines > LONGEST_FILE {
