@@ -29,6 +29,8 @@ pub enum FormEvent {
     },
     /// Next piece of the part's value.
     Data(Bytes),
+    /// The part's value is complete.
+    PartEnd,
     /// The form is complete; the bytes after it have no meaning.
     End,
 }
@@ -111,7 +113,9 @@ impl FormReader {
                     // The line end stays: it ends the line before a head, which may be empty.
                     Some(b"\r\n") => self.state = FormPosition::Head,
                     Some([b' ' | b'\t', _]) => self.buffer.advance(1),
-                    Some(_) => return Err(unreadable_form("a delimiter is not on a line of its own")),
+                    Some(_) => {
+                        return Err(unreadable_form("a boundary is not followed by the end of its line"));
+                    }
                 },
                 FormPosition::Head => {
                     let end = memmem::find(&self.buffer, b"\r\n\r\n").map(|at| at + 4);
@@ -124,7 +128,10 @@ impl FormReader {
                     return part(&head).map(Some);
                 }
                 FormPosition::Data => match memmem::find(&self.buffer, &self.delimiter) {
-                    Some(0) => self.pass(0),
+                    Some(0) => {
+                        self.pass(0);
+                        return Ok(Some(FormEvent::PartEnd));
+                    }
                     Some(at) => return Ok(Some(FormEvent::Data(self.buffer.split_to(at).freeze()))),
                     None => {
                         let settled = self.settled();
@@ -145,11 +152,6 @@ impl FormReader {
     /// Returns the offset of the first part's delimiter, where a part can be inserted.
     pub(super) fn opened(&self) -> Option<usize> {
         self.opened
-    }
-
-    /// Returns true while the value of a part may go on.
-    pub(super) fn is_in_value(&self) -> bool {
-        self.state == FormPosition::Data
     }
 
     /// Returns true after the final delimiter.
@@ -265,6 +267,7 @@ mod tests {
                 match event {
                     FormEvent::Part { name, file } => parts.push((name, file, Vec::new())),
                     FormEvent::Data(data) => parts.last_mut().unwrap().2.extend_from_slice(&data),
+                    FormEvent::PartEnd => {}
                     FormEvent::End => is_over = true,
                 }
             }

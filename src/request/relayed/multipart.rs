@@ -26,15 +26,13 @@ impl FormScan {
         self.reader.push(bytes);
         while let Some(event) = self.reader.event()? {
             match event {
-                FormEvent::Part { name, .. } => {
-                    self.part_ended()?;
-                    self.begin(&name, rules)?;
-                }
+                FormEvent::Part { name, .. } => self.begin(&name, rules)?,
                 FormEvent::Data(data) => self.keep(&data)?,
+                FormEvent::PartEnd => self.part_ended()?,
                 FormEvent::End => {}
             }
         }
-        if self.reader.is_in_value() { Ok(()) } else { self.part_ended() }
+        Ok(())
     }
 
     fn begin(&mut self, name: &str, rules: &Rules) -> Result<(), Failure> {

@@ -144,14 +144,11 @@ impl FileUpload<'_> {
                 while let Some(event) = form.event()? {
                     match event {
                         FormEvent::Part { name, file } => {
-                            self.end_part(part.take())?;
                             part = Some(self.begin_part(name, file).await?);
                         }
                         FormEvent::Data(data) => self.take(&mut part, &data).await?,
-                        FormEvent::End => {
-                            self.end_part(part.take())?;
-                            is_over = true;
-                        }
+                        FormEvent::PartEnd => self.end_part(part.take())?,
+                        FormEvent::End => is_over = true,
                     }
                 }
             }
