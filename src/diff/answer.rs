@@ -228,7 +228,7 @@ mod tests {
         assert!(why.contains("no line of an event stream"), "{why}");
     }
 
-    /// Older builds of llama.cpp (engines 7) send errors so.
+    /// Older builds of llama.cpp send errors so (engines A.3.1).
     #[test]
     fn an_error_may_have_a_field_of_its_own() {
         let answer = Answer::read(Form::Events, b"error: {\"code\":500}\n\n", false, None).unwrap();

@@ -390,7 +390,7 @@ fn every_mistake_is_told_with_its_path() {
         (&with("[tls]\nkey_file = \"k\""), "tls.cert_file: missing, although there is a key_file"),
         (
             &with("[tls]\nclient_ca_file = \"ca\""),
-            "tls.cert_file: missing, although there is a client_ca_file",
+            "tls.cert_file: missing, although there is a client_ca_file\ntls.key_file: missing, although there is a client_ca_file",
         ),
         (
             &with("[tls]\ncert_file = \"Cargo.toml\"\nkey_file = \"Cargo.toml\""),
