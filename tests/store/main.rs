@@ -12,6 +12,9 @@
     reason = "a test fails by panicking"
 )]
 
+#[allow(dead_code, reason = "folders offer more than these tests need")]
+#[path = "../support/folder/mod.rs"]
+mod folder;
 #[path = "../support/postgres/mod.rs"]
 mod postgres;
 #[path = "../support/seeded/mod.rs"]

@@ -1,8 +1,8 @@
 //! The three kinds of store, each empty for every test, and the macro that runs a test with each.
 
+use crate::folder::Folder;
 use samewire::store::{Store, StoreCaps, StoreError, StoreLocation};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 use std::time::Duration;
 
 /// Runs each function, given a store with these caps, as a test for each kind of store.
@@ -39,7 +39,7 @@ pub(crate) async fn opened(place: &StoreLocation, caps: StoreCaps) -> Result<Sto
 /// Store location that is empty at first and deleted at the end.
 pub(crate) struct Fresh {
     pub(crate) place: StoreLocation,
-    folder: Option<PathBuf>,
+    _folder: Option<Folder>,
 }
 
 impl Fresh {
@@ -62,32 +62,16 @@ impl Fresh {
     }
 }
 
-impl Drop for Fresh {
-    fn drop(&mut self) {
-        if let Some(folder) = &self.folder {
-            let _ = std::fs::remove_dir_all(folder);
-        }
-    }
-}
-
 pub(crate) async fn memory() -> Fresh {
-    Fresh { place: StoreLocation::Memory, folder: None }
-}
-
-/// Returns a number that no other test has.
-fn number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    Fresh { place: StoreLocation::Memory, _folder: None }
 }
 
 pub(crate) async fn sqlite() -> Fresh {
-    let name = format!("store-{}-{}", std::process::id(), number());
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::create_dir_all(&folder).unwrap();
-    Fresh { place: StoreLocation::Sqlite(folder.join("responses.db")), folder: Some(folder) }
+    let folder = Folder::new();
+    Fresh { place: StoreLocation::Sqlite(folder.path("responses.db")), _folder: Some(folder) }
 }
 
 /// Creates a database.
 pub(crate) async fn postgres() -> Fresh {
-    Fresh { place: StoreLocation::Postgres(crate::postgres::database().await), folder: None }
+    Fresh { place: StoreLocation::Postgres(crate::postgres::database().await), _folder: None }
 }

@@ -282,15 +282,8 @@ async fn fault_o05_reloads_under_load() {
     );
     assert!(world.samewire.count_logged(REFUSED) > 0);
     // All connections to engines have ended, except recently used ones.
-    let begun = Instant::now();
-    loop {
-        let now = world.samewire.metric("process_open_fds").await;
-        if now <= files {
-            break;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{now} open files, {files} before");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let open = async || world.samewire.metric("process_open_fds").await;
+    eventually(&format!("no more than {files} open files"), async || open().await <= files).await;
     world.samewire.reconfigure(&format!("{OPEN}{}", first(&world, 4))).await;
     world.end().await;
 }

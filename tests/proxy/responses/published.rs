@@ -100,16 +100,12 @@ async fn what_is_made_in_the_background() {
         if cancels {
             good(schemas.response(&object(&world.post(&format!("{at}/cancel"), "").await)));
         }
-        let start = Instant::now();
-        loop {
+        eventually(end, async || {
             let stored = object(&world.get(&at).await);
             good(schemas.response(&stored));
-            if stored["status"] == end {
-                break;
-            }
-            assert!(start.elapsed() < PATIENCE, "still {}", stored["status"]);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+            stored["status"] == end
+        })
+        .await;
         let told = events(&world.get(&format!("{at}?stream=true")).await);
         assert_eq!(told[1]["type"], "response.queued");
         told.iter().for_each(|event| good(schemas.event(event)));
