@@ -353,7 +353,7 @@ async fn an_operation_of_the_store_has_as_long_as_is_said() {
     let start = Instant::now();
     assert_eq!(world.request(&create).await.fault().code.as_deref(), Some("store_unavailable"));
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(250) && took < Duration::from_secs(4), "{took:?}");
+    assert!(took > Duration::from_millis(200) && took < Duration::from_secs(4), "{took:?}");
     drop(lock);
     world.end().await;
 }
