@@ -216,10 +216,12 @@ async fn the_environment_names_the_collector_and_its_key() {
     .into_iter()
     .enumerate()
     {
-        World::answer(Script::answer("a", 1), setup, &Request::stream("")).await;
+        let world = World::start(Script::answer("a", 1), setup).await;
+        world.stream("").await;
         let posts = collector.0.wait_attempts(n + 1).await;
         assert_eq!((posts[n].header("authorization"), posts[n].header("x-tenant")), (key, tenant));
         assert_eq!(posts[n].target, path);
+        world.end().await;
     }
 }
 
