@@ -6,6 +6,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Size in bytes at which a rope starts a new chunk. With the piece that ends it, a chunk fits the largest of the
 /// allocator's small blocks, 14 KiB; each larger block would take a page beyond its size.
@@ -18,11 +19,22 @@ const SMALL: usize = 1 << 10;
 /// Output buffer: canonical bytes, in order, that wait to be sent. Large repeated texts are shared, not copied.
 #[derive(Debug, Default)]
 pub struct OutputBuffer {
-    pieces: VecDeque<Bytes>,
+    pieces: VecDeque<Piece>,
     /// Number of bytes in `pieces`, without `open`.
     sealed_bytes: usize,
     /// Bytes after all pieces; new bytes are appended here.
     open: BytesMut,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Bytes(Bytes),
+    /// Chunks of a shared text from index `next` on, with the number of bytes left.
+    Text {
+        chunks: Arc<Vec<Bytes>>,
+        next: usize,
+        bytes: usize,
+    },
 }
 
 /// Position in the output, for splitting it later.
@@ -54,14 +66,24 @@ impl OutputBuffer {
 
     /// Removes and returns the next bytes to send, a piece that fits one write; empty if nothing waits.
     pub fn take(&mut self) -> Bytes {
-        let Some(mut bytes) = self.pieces.pop_front() else {
-            let length = self.open.len().min(WRITE);
-            return self.open.split_to(length).freeze();
+        let (bytes, gone) = match self.pieces.front_mut() {
+            None => {
+                let length = self.open.len().min(WRITE);
+                return self.open.split_to(length).freeze();
+            }
+            Some(Piece::Bytes(piece)) if piece.len() > WRITE => (piece.split_to(WRITE), false),
+            Some(Piece::Bytes(piece)) => (std::mem::take(piece), true),
+            Some(Piece::Text { chunks, next, bytes }) => {
+                let chunk = chunks.get(*next).cloned().unwrap_or_default();
+                *next += 1;
+                *bytes -= chunk.len();
+                (chunk, *next >= chunks.len())
+            }
         };
-        if bytes.len() > WRITE {
-            self.pieces.push_front(bytes.split_off(WRITE));
-        }
         self.sealed_bytes -= bytes.len();
+        if gone {
+            self.pieces.pop_front();
+        }
         bytes
     }
 
@@ -82,7 +104,14 @@ impl OutputBuffer {
     /// Returns a copy of all bytes; nothing is removed.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len());
-        self.pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+        for piece in &self.pieces {
+            match piece {
+                Piece::Bytes(bytes) => all.extend_from_slice(bytes),
+                Piece::Text { chunks, next, .. } => {
+                    chunks.iter().skip(*next).for_each(|chunk| all.extend_from_slice(chunk));
+                }
+            }
+        }
         all.extend_from_slice(&self.open);
         all
     }
@@ -110,12 +139,12 @@ impl OutputBuffer {
         }
         rest.pieces = self.pieces.split_off(at.piece);
         rest.open = std::mem::take(&mut self.open);
-        if let Some(first) = rest.pieces.front_mut() {
-            // This piece was still open when the position was marked, unless nothing was open.
+        if let Some(Piece::Bytes(first)) = rest.pieces.front_mut() {
+            // This piece was still open when the position was marked.
             self.open = first.split_to(at.offset.min(first.len())).into();
         }
-        rest.sealed_bytes = rest.pieces.iter().map(Bytes::len).sum();
-        self.sealed_bytes = self.pieces.iter().map(Bytes::len).sum();
+        rest.sealed_bytes = rest.pieces.iter().map(Piece::len).sum();
+        self.sealed_bytes = self.pieces.iter().map(Piece::len).sum();
         rest
     }
 
@@ -139,9 +168,10 @@ impl OutputBuffer {
             Spelled::Piece(piece) => return self.open.extend_from_slice(piece),
             Spelled::Whole(rope) => rope,
         };
-        if !rope.full.is_empty() {
+        let bytes = rope.full.iter().map(Bytes::len).sum();
+        if bytes > 0 {
             self.seal();
-            rope.full.iter().for_each(|chunk| self.push(chunk.clone()));
+            self.push(Piece::Text { chunks: Arc::clone(&rope.full), next: 0, bytes });
         }
         self.open.extend_from_slice(&rope.last);
     }
@@ -152,17 +182,17 @@ impl OutputBuffer {
             return self.open.extend_from_slice(text);
         }
         self.seal();
-        self.push(text.clone());
+        self.push(Piece::Text { chunks: Arc::new(vec![text.clone()]), next: 0, bytes: text.len() });
     }
 
     fn seal(&mut self) {
         if !self.open.is_empty() {
             let open = self.open.split().freeze();
-            self.push(open);
+            self.push(Piece::Bytes(open));
         }
     }
 
-    fn push(&mut self, piece: Bytes) {
+    fn push(&mut self, piece: Piece) {
         self.sealed_bytes += piece.len();
         self.pieces.push_back(piece);
     }
@@ -172,9 +202,18 @@ impl From<Bytes> for OutputBuffer {
     fn from(bytes: Bytes) -> Self {
         let mut out = Self::default();
         if !bytes.is_empty() {
-            out.push(bytes);
+            out.push(Piece::Bytes(bytes));
         }
         out
+    }
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Text { bytes, .. } => *bytes,
+        }
     }
 }
 
@@ -182,7 +221,7 @@ impl From<Bytes> for OutputBuffer {
 /// is bounded.
 #[derive(Debug, Default)]
 pub(crate) struct Rope {
-    full: Vec<Bytes>,
+    full: Arc<Vec<Bytes>>,
     last: BytesMut,
 }
 
@@ -199,7 +238,7 @@ impl Rope {
 
     fn begin_chunk(&mut self) {
         let chunk = Bytes::copy_from_slice(&self.last);
-        self.full.push(chunk);
+        Arc::make_mut(&mut self.full).push(chunk);
         self.last.clear();
         if self.last.capacity() > 2 * CHUNK {
             self.last = BytesMut::new();
@@ -298,7 +337,11 @@ mod tests {
                 (first.len() + second.len(), [&first[..], &second].concat())
             );
             if size >= SMALL {
-                assert_eq!(out.pieces.get(1).map(|piece| piece.as_ptr()), Some(text.as_ptr()), "no copy");
+                let piece = out.pieces.get(1).map(|piece| match piece {
+                    Piece::Text { chunks, .. } => chunks.iter().all(|chunk| chunk.as_ptr() == text.as_ptr()),
+                    Piece::Bytes(_) => false,
+                });
+                assert_eq!(piece, Some(true), "no copy");
             }
             let rest = out.split_off(at);
             assert_eq!((out.to_vec(), rest.to_vec()), (first, second), "{size}");
