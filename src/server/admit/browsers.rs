@@ -286,12 +286,13 @@ mod tests {
         head
     }
 
-    const OWN: (&str, &str) = ("host", "127.0.0.1:9090");
-    const REBOUND: (&str, &str) = ("host", "evil.example:9090");
-    const NAMED: (&str, &str) = ("host", "samewire.internal:9090");
+    type Header = (&'static str, &'static str);
+    const OWN: Header = ("host", "127.0.0.1:9090");
+    const REBOUND: Header = ("host", "evil.example:9090");
+    const NAMED: Header = ("host", "samewire.internal:9090");
 
     /// Requests to the admin listener: path, headers, and whether they are answered.
-    const OPERATORS: &[(&str, &[(&str, &str)], bool)] = &[
+    const OPERATORS: &[(&str, &[Header], bool)] = &[
         ("/metrics", &[], true),
         ("/metrics", &[OWN], true),
         ("/metrics", &[REBOUND], false),
